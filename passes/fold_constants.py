@@ -1,0 +1,151 @@
+"""FoldConstants: what depends on constants alone is computed at compile time.
+
+Moves of data are done by NumPy. Everything else is compiled and run as the model itself would be,
+so that folding never changes a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+
+from rten_aot.dialect.registry import attrs_of, op_def
+from rten_aot.passes.base import Rewriter, bindings, relax_functions, result_of
+
+Evaluate: TypeAlias = Callable[[tvm.IRModule], Sequence[npt.NDArray[np.generic]]]
+"""Runs a module whose ``main`` takes nothing; gives its results."""
+
+MAX_GROWTH = 4
+"""A folded value may be this many times as large as the constants it is made of …"""
+SMALL_BYTES = 1 << 16
+"""… or have this many bytes: larger ones are better computed than stored."""
+
+
+class MoveConstants(Rewriter):
+    """``reshape(constant)`` and ``transpose(constant)`` --> ``constant``."""
+
+    def rewrite(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
+        """Move the data of a constant operand."""
+        if not isinstance(value, tvm.ir.Call) or not value.args:
+            return value
+        source = value.args[0]
+        if not isinstance(source, tvm.ir.GenericConst):
+            return value
+        shape = (
+            [int(d.value) for d in var.ty.shape.values if isinstance(d, tirx.IntImm)]
+            if isinstance(var.ty, relax.TensorType)
+            else []
+        )
+        name = getattr(value.op, "name", "")
+        if name == "relax.reshape" and len(shape) == len(var.ty.shape.values):
+            return relax.const(source.value.numpy().reshape(shape))
+        if name == "rten.transpose":
+            moved = source.value.numpy().transpose(attrs_of(value)["axes"])
+            return relax.const(np.ascontiguousarray(moved))
+        return value
+
+
+class ReplaceVariables(Rewriter):
+    """Binds variables to constants."""
+
+    def __init__(self, constants: dict[relax.Var, npt.NDArray[np.generic]]) -> None:
+        super().__init__()
+        self._constants = constants
+
+    def rewrite(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
+        """The constant, if there is one for ``var``."""
+        array = self._constants.get(var)
+        return value if array is None else relax.const(array, str(array.dtype))
+
+
+def fold_constants(mod: tvm.IRModule, evaluate: Evaluate) -> tvm.IRModule:
+    """The module with constant expressions computed."""
+    mod = MoveConstants().run(mod)
+    builder = relax.BlockBuilder()
+    wanted: list[relax.Var] = []
+    with builder.function("main", []):
+        with builder.dataflow():
+            results: list[relax.Expr] = []
+            for _, function in relax_functions(mod):
+                copies = _foldable(function, builder)
+                used = _used_outside(function, copies)
+                wanted += used
+                results += [copies[v] for v in used]
+            output = builder.emit_output(tvm.ir.Tuple(results))
+        builder.emit_func_output(output)
+    if not wanted:
+        return mod
+    arrays = evaluate(builder.get())
+    return ReplaceVariables(dict(zip(wanted, arrays, strict=True))).run(mod)
+
+
+def _foldable(function: relax.Function, builder: relax.BlockBuilder) -> dict[relax.Var, relax.Expr]:
+    """Copies, in ``builder``, of the bindings that depend on constants alone, by variable."""
+    copies: dict[relax.Var, relax.Expr] = {}
+
+    def operand(expr: relax.Expr) -> relax.Expr | None:
+        if isinstance(expr, tvm.ir.Var):
+            return copies.get(expr)
+        if isinstance(expr, relax.ShapeExpr):
+            return expr if all(isinstance(d, tirx.IntImm) for d in expr.values) else None
+        return expr if isinstance(expr, tvm.ir.GenericConst) else None
+
+    for var, value in bindings(function):
+        copy: relax.Expr | None = None
+        if isinstance(value, relax.TupleGetItem):
+            source = operand(value.tuple_value)
+            copy = None if source is None else relax.TupleGetItem(source, value.index)
+        elif isinstance(value, tvm.ir.Call) and _may_fold(value):
+            args = [operand(a) for a in value.args]
+            if all(a is not None for a in args) and _worth_storing(var.ty, args):
+                copy = tvm.ir.Call(value.op, args, value.attrs, value.ty_args)
+        if copy is not None:
+            copies[var] = builder.emit(copy)
+    return copies
+
+
+def _may_fold(value: relax.Call) -> bool:
+    return op_def(value) is not None or getattr(value.op, "name", "") == "relax.reshape"
+
+
+def _worth_storing(ty: relax.Type, operands: Sequence[relax.Expr | None]) -> bool:
+    types = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+    inputs = [a.ty for a in operands if a is not None and isinstance(a.ty, relax.TensorType)]
+    size = sum(map(_bytes, types))
+    return size <= max(SMALL_BYTES, MAX_GROWTH * sum(map(_bytes, inputs)))
+
+
+def _bytes(ty: relax.TensorType) -> int:
+    count = int(np.prod([int(d.value) for d in ty.shape.values], dtype=np.int64))
+    return count * np.dtype(str(ty.dtype)).itemsize
+
+
+def _used_outside(function: relax.Function, copies: dict[relax.Var, relax.Expr]) -> list[relax.Var]:
+    """The folded tensors that bindings which are not folded, or the result, use."""
+    used: dict[relax.Var, None] = {}
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.Var) and expr in copies:
+            if isinstance(expr.ty, relax.TensorType):
+                used.setdefault(expr)
+        elif isinstance(expr, tvm.ir.Tuple):
+            for field in expr.fields:
+                visit(field)
+
+    for var, value in bindings(function):
+        if var in copies:
+            if isinstance(value, relax.TupleGetItem):
+                continue
+        elif isinstance(value, tvm.ir.Call):
+            for arg in value.args:
+                visit(arg)
+        else:
+            visit(value)
+    for field in result_of(function):
+        visit(field)
+    return list(used)

@@ -1,0 +1,50 @@
+"""The passes in their order; the one place that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+from rten_aot.passes.channels_last import channels_last
+from rten_aot.passes.fold_constants import Evaluate, fold_constants
+from rten_aot.passes.fold_scales import fold_scales
+from rten_aot.passes.fuse import fuse
+from rten_aot.passes.legalize import legalize
+from rten_aot.passes.pack_weights import pack_weights
+from rten_aot.targets.base import Machine
+
+
+def optimise(
+    mod: tvm.IRModule,
+    machine: Machine,
+    level: int,
+    evaluate: Evaluate,
+    note: Callable[[str], None],
+) -> tvm.IRModule:
+    """From ``rten.*`` operators to calls of fused kernels that are ready to be scheduled.
+
+    ``level``: 0 translates only; 1 folds constants; 2 also fuses; 3 also changes layouts.
+    """
+    if level >= 1:
+        mod = remove_unused(mod)
+        mod = fold_constants(mod, evaluate)
+        mod = fold_scales(mod)
+    if level >= 3:
+        mod = channels_last(mod, note)
+        mod = pack_weights(mod, machine, note)
+        mod = remove_unused(mod)
+    return lower(mod, fused=level >= 2)
+
+
+def lower(mod: tvm.IRModule, *, fused: bool) -> tvm.IRModule:
+    """``rten.*`` operators to kernels."""
+    mod = remove_unused(legalize(mod))
+    return fuse(mod) if fused else mod
+
+
+def remove_unused(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module without bindings that nothing uses."""
+    roots = [v.name_hint for v, f in mod.functions.items() if isinstance(f, relax.Function)]
+    return relax.transform.DeadCodeElimination(roots)(mod)

@@ -1,0 +1,153 @@
+"""Arrays in and out of ``rten-aot run``: files, random values, and a line about each result."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rten_aot.cli.parser import did_you_mean
+from rten_aot.runtime.errors import InputError
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_SEED = 0
+_FIRST = 4
+
+
+class TensorInfo(Protocol):
+    """What a loaded model says about one of its inputs."""
+
+    @property
+    def name(self) -> str:
+        """The name that ``run`` knows it by."""
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the data type."""
+
+    @property
+    def shape(self) -> Sequence[int | str | None]:
+        """Sizes, names of free dimensions, and None for those without a name."""
+
+
+def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, Array]:
+    """The same random values on every call; free dimensions are 1.
+
+    Integers are 0 or 1, which is in range for masks, and for indices into anything.
+    """
+    rng = np.random.default_rng(_SEED)
+    inputs: dict[str, Array] = {}
+    for info in infos:
+        shape = tuple(size if isinstance(size, int) else 1 for size in info.shape)
+        match info.dtype:
+            case "float32":
+                inputs[info.name] = rng.standard_normal(shape, dtype=np.float32)
+            case "uint8" | "int8":
+                kind = np.iinfo(info.dtype)
+                inputs[info.name] = rng.integers(kind.min, kind.max + 1, shape, dtype=info.dtype)
+            case _:
+                inputs[info.name] = rng.integers(0, 2, shape, dtype=info.dtype)
+    return inputs
+
+
+def file_inputs(
+    infos: Sequence[TensorInfo], pairs: Sequence[str], archive: Path | None
+) -> dict[str, Array]:
+    """The arrays that ``--inputs archive`` and each ``--input NAME=FILE`` hold, by input name.
+
+    Raises:
+        InputError: a name is not an input's, comes twice, or a file holds no plain array.
+        OSError: a file cannot be read.
+    """
+    inputs: dict[str, Array] = {}
+    known = [info.name for info in infos]
+    if archive is not None:
+        loaded = _load(archive)
+        if not isinstance(loaded, dict):
+            raise InputError(
+                f"{archive}: not an .npz file; give single arrays by --input NAME=FILE"
+            )
+        for name, array in loaded.items():
+            _check_name(name, known)
+            inputs[name] = array
+    for pair in pairs:
+        name, path = _split(pair, known)
+        if name in inputs:
+            raise InputError(f'input "{name}" is given twice')
+        loaded = _load(path)
+        if isinstance(loaded, dict):
+            raise InputError(f"{path}: holds several arrays by name; give it by --inputs")
+        inputs[name] = loaded
+    return inputs
+
+
+def _split(pair: str, known: Sequence[str]) -> tuple[str, Path]:
+    """Names and paths may both hold ``=``: the names that the model has decide."""
+    fits = [name for name in known if pair.startswith(name + "=")]
+    name = max(fits, key=len) if fits else pair.rpartition("=")[0]
+    if "=" not in pair or not name:
+        raise InputError(f'"{pair}" does not have the form --input NAME=FILE.npy')
+    _check_name(name, known)
+    return name, Path(pair[len(name) + 1 :])
+
+
+def _check_name(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        names = ", ".join(f'"{k}"' for k in known) or "none"
+        hint = did_you_mean(name, known) or f"; inputs: {names}"
+        raise InputError(f'the model has no input "{name}"{hint}')
+
+
+def _load(path: Path) -> Array | dict[str, Array]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded:
+                return {name: loaded[name] for name in loaded.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as err:
+        raise InputError(f"{path}: not a .npy or .npz file with plain arrays ({err})") from err
+    array: Array = loaded
+    return array
+
+
+def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays so that ``np.load(path)[name]`` gives each back; whole or not at all.
+
+    ``np.savez`` is of no use: it takes names as keyword arguments, of which it needs some itself.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with zipfile.ZipFile(temporary, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        os.replace(temporary, path)
+    except FileNotFoundError as err:
+        raise FileNotFoundError(err.errno, "the folder does not exist", str(path.parent)) from err
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def summary(array: Array) -> str:
+    """One line about the values: least, mean, greatest, and the first few."""
+    if array.size == 0:
+        return "empty"
+    values = array.reshape(-1)[:_FIRST].tolist()
+    first = " ".join(_number(value) for value in values)
+    more = " …" if array.size > _FIRST else ""
+    if array.size == 1:
+        return f"value {first}"
+    with np.errstate(all="ignore"):
+        mean = float(array.mean(dtype=np.float64))
+    low, high = _number(array.min().item()), _number(array.max().item())
+    return f"min {low}  mean {_number(mean)}  max {high}  first {first}{more}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6g}"

@@ -1,0 +1,112 @@
+"""The words of ``rten-aot compile`` that argparse cannot read by itself: targets, shapes, sizes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+from rten_aot.cli.parser import did_you_mean
+from rten_aot.options import OPT_LEVELS, SUFFIXES, Emit
+
+EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
+
+# Options of LLVM's tools and TVM's target strings, which have one dash.
+TARGET_OPTIONS = ("mcpu", "mattr", "mtriple", "arch")
+
+
+def join_features(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """``-mattr -a,+b`` as one word, since argparse takes ``-a,+b`` for an option."""
+    joined: list[str] = []
+    for word in words:
+        value = word.startswith("-") and word.partition("=")[0] not in options
+        if value and joined and joined[-1] == "-mattr":
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def target_text(target: str, options: argparse.Namespace) -> str:
+    """The target with the options that came as separate words: ``llvm -mcpu=native -mattr=+a``."""
+    parts = [target]
+    for name in TARGET_OPTIONS:
+        value = getattr(options, name)
+        if isinstance(value, list):
+            value = ",".join(value)
+        if value is not None:
+            parts.append(f"-{name}={value}")
+    return " ".join(parts)
+
+
+def shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
+    """``x=1,3,h,?`` as name and sizes; splits at the last ``=``, since names may hold one."""
+    name, entries = _split(text, "--shape", "NAME=1,3,h,w")
+    if not entries.strip():
+        return name, ()
+    return name, tuple(_dim(entry.strip(), text) for entry in entries.split(","))
+
+
+def dim(text: str) -> tuple[str, int]:
+    """``batch=1`` as name and size."""
+    name, size = _split(text, "--dim", "NAME=1")
+    value = _size(size.strip())
+    if value is None:
+        raise argparse.ArgumentTypeError(f'size "{size}" in "{text}" is not a number')
+    return name, value
+
+
+def emit(text: str) -> Emit:
+    """One of the values of --emit."""
+    for kind in EMITS:
+        if kind == text:
+            return kind
+    hint = did_you_mean(text, EMITS) or f"; choose from {', '.join(EMITS)}"
+    raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
+
+
+def opt_level(text: str) -> int:
+    """The level of -O."""
+    if text not in [str(level) for level in OPT_LEVELS]:
+        raise argparse.ArgumentTypeError(f'level "{text}" is not known; choose from 0, 1, 2, 3')
+    return int(text)
+
+
+def threads(text: str) -> int:
+    """The number of --threads."""
+    value = _size(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive number')
+    return value
+
+
+def unique(pairs: Iterable[tuple[str, object]], option: str) -> str | None:
+    """A complaint about the first name that occurs twice, or None."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return f'argument {option}: "{name}" is given twice'
+        seen.add(name)
+    return None
+
+
+def _split(text: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, rest = text.rpartition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f'"{text}" does not have the form {option} {form}')
+    return name, rest
+
+
+def _dim(entry: str, text: str) -> int | str | None:
+    if entry == "?":
+        return None
+    if (size := _size(entry)) is not None:
+        return size
+    if not entry or entry[0] in "-+" or entry[0].isdigit():
+        raise argparse.ArgumentTypeError(
+            f'entry "{entry}" in "{text}" is neither a size, nor a name, nor "?"'
+        )
+    return entry
+
+
+def _size(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,134 @@
+"""``rten-aot compile``: a .rten model to a shared library, or to a stage on the way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import rten_aot
+from rten_aot.cli import choices
+from rten_aot.cli.parser import Parser
+from rten_aot.cli.progress import ProgressLine
+from rten_aot.cli.text import bytes_text
+from rten_aot.options import default_output
+
+_EPILOG = """\
+examples:
+  rten-aot compile model.rten --target llvm -mcpu=native
+  rten-aot compile model.rten --target x86-64-v3 --shape x=1,3,224,224 -o fast.so
+  rten-aot compile model.rten --target llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72
+  rten-aot compile model.rten --dim batch=1 --emit tir -o model.tir
+"""
+
+
+def main(words: list[str]) -> int:
+    """Compile as the words say; returns the exit code."""
+    parser = build_parser()
+    args = parser.parse(choices.join_features(words, parser.option_strings))
+    for option, pairs in (("--shape", args.shape), ("--dim", args.dim)):
+        if complaint := choices.unique(pairs, option):
+            parser.error(complaint)
+    args.emit = args.emit or "lib"
+    output = args.output or default_output(args.model, args.emit)
+    if _same_file(args.model, output):
+        parser.error(f'the output "{output}" is the model itself')
+    if not output.parent.is_dir():
+        raise FileNotFoundError(2, "the folder does not exist", str(output.parent))
+    return _compile(args, output)
+
+
+def _compile(args: Namespace, output: Path) -> int:
+    progress = ProgressLine(sys.stderr, verbose=args.verbose)
+    start = time.perf_counter()
+    try:
+        path = rten_aot.compile(
+            args.model,
+            output,
+            target=choices.target_text(args.target, args),
+            shapes=dict(args.shape),
+            dims=dict(args.dim),
+            opt_level=args.O,
+            emit=args.emit,
+            explain=progress.note if args.explain else None,
+            progress=progress,
+            symbol_prefix=args.symbol_prefix,
+        )
+    finally:
+        progress.clear()
+    seconds = time.perf_counter() - start
+    progress.done(f"{path}: {bytes_text(path.stat().st_size)}, {seconds:.1f} s")
+    return 0
+
+
+def build_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        "compile",
+        "Compile a .rten model to a shared library that needs neither TVM nor Python.",
+        epilog=_EPILOG,
+        attached=frozenset({"-O"}),
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=Path, help="the .rten file")
+    add(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=Path,
+        help="the file to write (default: beside MODEL, with the suffix .so)",
+    )
+    add(
+        "--target",
+        metavar="T",
+        default="llvm",
+        help='a name that "rten-aot targets" lists, or "llvm" with the options below, as separate '
+        'words or in one string: --target="llvm -mcpu=native" (default: llvm)',
+    )
+    add("-mcpu", metavar="CPU", help='the CPU to build for; "native" is this machine\'s')
+    add("-mattr", metavar="+A,-B", action="append", help="CPU features to add or leave out")
+    add("-mtriple", metavar="TRIPLE", help="the system to build for, as LLVM names it")
+    add("-arch", metavar="ARCH", help="the GPU architecture to build for")
+    add(
+        "--shape",
+        metavar="NAME=1,3,h,w",
+        type=choices.shape,
+        action="append",
+        default=[],
+        help='shape of an input: sizes, dimension names, or "?" for a free size; '
+        '"NAME=" is a scalar; may be repeated',
+    )
+    add(
+        "--dim",
+        metavar="NAME=1",
+        type=choices.dim,
+        action="append",
+        default=[],
+        help="fix a named dimension; may be repeated",
+    )
+    add(
+        "-O",
+        metavar="LEVEL",
+        type=choices.opt_level,
+        default=3,
+        help="from -O0 (compile fast) to -O3 (run fast, the default)",
+    )
+    add(
+        "--emit",
+        metavar="STAGE",
+        type=choices.emit,
+        help=f"write a stage in place of the library: {', '.join(choices.EMITS)}",
+    )
+    add(
+        "--symbol-prefix",
+        metavar="P",
+        help="what the C functions begin with, in place of rten_aot",
+    )
+    add("--explain", action="store_true", help="say what the optimiser did and refused, and why")
+    add("-v", "--verbose", action="store_true", help="a line for each stage, on any output")
+    return parser
+
+
+def _same_file(model: Path, output: Path) -> bool:
+    return model.resolve() == output.resolve()

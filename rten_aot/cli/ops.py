@@ -1,0 +1,67 @@
+"""``rten-aot ops``: the table of operators; the one in README.md is made by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rten_aot.cli.parser import Parser
+from rten_aot.cli.text import align
+from rten_aot.extras import import_compiler
+from rten_aot.format.schema import load_schema
+
+if TYPE_CHECKING:
+    from rten_aot.importer.registry import OpSpec
+
+
+def main(words: list[str]) -> int:
+    """Print the table as the words say; returns the exit code."""
+    args = build_parser().parse(words)
+    specs = import_compiler("rten_aot.importer.registry").load_all()
+    if args.markdown:
+        print(markdown(specs))
+    else:
+        print("\n".join(align([("operator", "inputs", "limits"), *_rows(specs)], indent="")))
+        print(_count(specs))
+    return 0
+
+
+def build_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser("ops", "List the operators of .rten models and what of them is supported.")
+    parser.add_argument("--markdown", action="store_true", help="print README's table")
+    return parser
+
+
+def markdown(specs: Mapping[str, OpSpec]) -> str:
+    """README's support table."""
+    rows = [f"| {' | '.join(row)} |".replace("  |", " |") for row in _rows(specs)]
+    return "\n".join([_count(specs), "", "| Operator | Inputs | Limits |", "|---|---|---|", *rows])
+
+
+def _rows(specs: Mapping[str, OpSpec]) -> list[tuple[str, str, str]]:
+    rows = []
+    for name in sorted({*_schema_operators(), *specs}):
+        spec = specs.get(name)
+        if spec is None:
+            rows.append((name, "", "not supported"))
+        else:
+            rows.append((name, _arity(spec), spec.limits))
+    return rows
+
+
+def _arity(spec: OpSpec) -> str:
+    if spec.maximum is None:
+        return f"{spec.required} or more"
+    if spec.required == spec.maximum:
+        return str(spec.required)
+    return f"{spec.required} to {spec.maximum}"
+
+
+def _count(specs: Mapping[str, OpSpec]) -> str:
+    known = set(_schema_operators())
+    return f"{len(known & specs.keys())} of the {len(known)} operators of the .rten format."
+
+
+def _schema_operators() -> tuple[str, ...]:
+    return load_schema().enums["OperatorType"].names

@@ -1,0 +1,72 @@
+"""``rten-aot run``: run a compiled model once, on arrays from files or on random values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import rten_aot
+from rten_aot.cli import choices
+from rten_aot.cli.arrays import Array, TensorInfo, file_inputs, random_inputs, summary, write_npz
+from rten_aot.cli.parser import Parser
+from rten_aot.cli.text import align, shape_text
+
+
+def main(words: list[str]) -> int:
+    """Run a model as the words say; returns the exit code."""
+    args = build_parser().parse(words)
+    model = rten_aot.load(str(args.model), num_threads=args.threads)
+    if args.input or args.inputs:
+        inputs = file_inputs(model.inputs, args.input, args.inputs)
+    else:
+        inputs = random_inputs(model.inputs)
+        _print_random(model.inputs, inputs)
+    outputs = model.run(inputs)
+    _print_outputs(outputs)
+    if args.output is not None:
+        write_npz(args.output, outputs)
+    return 0
+
+
+def _print_random(infos: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> None:
+    if not inputs:
+        return
+    free = any(not isinstance(size, int) for info in infos for size in info.shape)
+    print("inputs: seeded random values" + (", free dimensions set to 1" if free else ""))
+    rows = [(name, str(a.dtype), shape_text(a.shape)) for name, a in inputs.items()]
+    print("\n".join(align(rows)))
+
+
+def _print_outputs(outputs: Mapping[str, Array]) -> None:
+    rows = [
+        (name, str(array.dtype), shape_text(array.shape), summary(array))
+        for name, array in outputs.items()
+    ]
+    print("\n".join(["outputs:", *align(rows)] if rows else ["outputs: none"]))
+
+
+def build_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        "run",
+        "Run a compiled model once and show its outputs. Needs NumPy only.",
+        epilog="Without inputs the model runs on seeded random values, just for a look.",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL.so", type=Path, help="the library that rten-aot compile wrote")
+    add(
+        "--input",
+        metavar="NAME=X.npy",
+        action="append",
+        default=[],
+        help="an input and the file with its array; may be repeated",
+    )
+    add("--inputs", metavar="X.npz", type=Path, help="a file with the arrays of inputs by name")
+    add("--output", metavar="Y.npz", type=Path, help="write the outputs to a file, by name")
+    add(
+        "--threads",
+        metavar="N",
+        type=choices.threads,
+        help="how many threads to use (default: the physical cores)",
+    )
+    return parser

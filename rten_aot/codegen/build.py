@@ -1,0 +1,98 @@
+"""From scheduled kernels and Relax functions to a linked library, or to any stage on the way."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm import relax, tirx
+
+from rten_aot.codegen.elf import write_weights_object
+from rten_aot.codegen.entry import Interface, model_source
+from rten_aot.codegen.host import host_module
+from rten_aot.codegen.linearise import build_program
+from rten_aot.codegen.link import link, machine_of
+from rten_aot.codegen.memory import Lifetime, place
+from rten_aot.codegen.objects import generate_all, raw_kernel
+from rten_aot.codegen.program import Kernel, Program, SizeCheck, SourceFunction
+from rten_aot.targets.base import Machine
+
+
+@dataclass(frozen=True)
+class Code:
+    """A model as plain C functions in TIR, with what its tables need."""
+
+    program: Program
+    functions: Mapping[str, tirx.PrimFunc]
+    workspace: int | None
+    """Bytes of the planned buffers; None if they depend on the inputs' shapes."""
+
+
+def make_code(
+    functions: Mapping[str, relax.Function],
+    checks: Mapping[str, Sequence[SizeCheck]],
+    kernels: Mapping[str, Kernel],
+) -> Code:
+    """The host program of ``functions["main"]`` with the kernels that it calls.
+
+    ``kernels`` are by the names that the Relax functions use.
+    """
+    sources = {n: SourceFunction(f, checks.get(n, ())) for n, f in functions.items()}
+    program = build_program(sources, kernels)
+    offsets: list[int] | None = None
+    workspace: int | None = None
+    if program.is_static:
+        lifetimes = [Lifetime(int(b.size.value), b.first, b.last) for b in program.buffers]
+        offsets, workspace = place(lifetimes)
+    raw = {k.name: raw_kernel(k.name, k.function) for k in kernels.values()}
+    return Code(program, {**raw, **host_module(program, offsets)}, workspace)
+
+
+def make_objects(code: Code, machine: Machine, folder: Path) -> list[Path]:
+    """Object files of the weights, which the linker wants first, and of the code, in ``folder``."""
+    weights = folder / "weights.o"
+    if code.program.weight_bytes:
+        write_weights_object(
+            weights,
+            code.program.weights,
+            code.program.weight_bytes,
+            machine=machine_of(machine.triple),
+        )
+    objects = generate_all(code.functions, machine.tvm_target(), folder)
+    return [weights, *objects] if code.program.weight_bytes else objects
+
+
+def make_library(
+    code: Code,
+    machine: Machine,
+    interface: Callable[[int], Interface],
+    output: Path,
+    *,
+    symbol_prefix: str | None = None,
+    relocatable: bool = False,
+    stage: Callable[[str], None] = lambda _name: None,
+) -> None:
+    """Write the shared library, or one relocatable object with the same content.
+
+    An existing file is replaced when all has gone well. ``interface`` gets the number of bytes of
+    machine code.
+    """
+    with tempfile.TemporaryDirectory(prefix="rten-aot-") as name:
+        folder = Path(name)
+        stage("generating machine code")
+        objects = make_objects(code, machine, folder)
+        size = sum(o.stat().st_size for o in objects if o.name != "weights.o")
+        source = folder / "model.c"
+        source.write_text(model_source(code.program, interface(size), code.workspace))
+        stage("linking")
+        link(
+            objects,
+            output,
+            machine.triple,
+            c_sources=[source],
+            symbol_prefix=symbol_prefix,
+            workdir=folder,
+            relocatable=relocatable,
+        )

@@ -1,0 +1,181 @@
+"""The tables of a model as C text; ``native/rten_aot_internal.h`` describes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax, tirx
+
+from rten_aot.codegen.program import Planned, Program
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What the tables say besides the program: names, features and metadata."""
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    nodes: Sequence[tuple[str, str]]
+    size_names: Mapping[str, str]
+    """Names of dimensions for messages, by the name of the size variable."""
+    cpu: str
+    features: Sequence[str]
+    metadata: Mapping[str, object]
+
+
+def model_source(program: Program, interface: Interface, workspace: int | None) -> str:
+    """The text of model.c.
+
+    ``workspace`` is the number of bytes if the buffers' offsets are compiled in, else None.
+    """
+    tables = _Tables()
+    inputs = tables.tensors("input", interface.inputs, program.input_types, program, {})
+    outputs = tables.tensors(
+        "output", interface.outputs, program.output_types, program, program.dynamic_dims
+    )
+    symbols = tables.strings(
+        "symbols", [interface.size_names.get(v.name, "") for v in program.sizes]
+    )
+    placed = workspace is None
+    buffers = tables.array(
+        "rten_buffer_spec", "buffers", map(_buffer, program.buffers if placed else [])
+    )
+    nodes = tables.array(
+        "rten_node_spec", "nodes", (f"{{{_text(n)}, {_text(o)}}}" for n, o in interface.nodes)
+    )
+    checks = tables.strings("checks", [c.message for c in program.checks])
+    features = tables.strings("features", list(interface.features), terminated=True)
+    arguments = [
+        *(f"in[{i}]" for i in range(len(program.input_types))),
+        *(f"out[{i}]" for i in range(len(program.output_types))),
+        "syms",
+        "workspace",
+        "offsets",
+        "weights",
+    ]
+    types = [
+        *["const void *"] * len(program.input_types),
+        *["void *"] * len(program.output_types),
+        "int64_t *",
+        "uint8_t *",
+        "const int64_t *",
+        "const uint8_t *",
+    ]
+    weights = "rten_aot_weights" if program.weight_bytes else "NULL"
+    declaration = (
+        "extern const uint8_t rten_aot_weights[] RTEN_HIDDEN;\n" if program.weight_bytes else ""
+    )
+    fields = {
+        "abi": "RTEN_DESC_ABI",
+        "metadata": _text(json.dumps(interface.metadata, sort_keys=True, ensure_ascii=False)),
+        "cpu": _text(interface.cpu),
+        "features": features,
+        "inputs": inputs,
+        "num_inputs": str(len(program.input_types)),
+        "outputs": outputs,
+        "num_outputs": str(len(program.output_types)),
+        "symbols": symbols,
+        "num_symbols": str(program.slots),
+        "num_input_symbols": str(len(program.sizes)),
+        "buffers": buffers,
+        "num_buffers": str(len(program.buffers) if placed else 0),
+        "workspace_bytes": "-1" if workspace is None else str(workspace),
+        "nodes": nodes,
+        "num_nodes": str(len(interface.nodes)),
+        "checks": checks,
+        "num_checks": str(len(program.checks)),
+        "weights": weights,
+        "prepare": "rten_prepare" if _needs_prepare(program) else "NULL",
+        "main": "call_main",
+    }
+    body = "".join(f"    .{name} = {value},\n" for name, value in fields.items())
+    return f"""#include "rten_aot_internal.h"
+
+{declaration}RTEN_HIDDEN int32_t rten_main({", ".join(types)});
+RTEN_HIDDEN int32_t rten_prepare(int64_t *, int64_t *, int64_t *);
+
+static int32_t call_main(const void *const *in, void *const *out, int64_t *syms,
+                         uint8_t *workspace, const int64_t *offsets, const uint8_t *weights) {{
+  (void)in; (void)out;
+  return rten_main({", ".join(arguments)});
+}}
+
+{"".join(tables.text)}
+RTEN_HIDDEN const rten_model_desc rten_aot_desc = {{
+{body}}};
+"""
+
+
+def _needs_prepare(program: Program) -> bool:
+    return bool(program.sizes or program.checks)
+
+
+class _Tables:
+    def __init__(self) -> None:
+        self.text: list[str] = []
+
+    def array(self, kind: str, name: str, items: Iterable[str]) -> str:
+        rows = list(items)
+        if not rows:
+            return "NULL"
+        lines = "".join(f"    {row},\n" for row in rows)
+        self.text.append(f"static const {kind} {name}[] = {{\n{lines}}};\n")
+        return name
+
+    def strings(self, name: str, items: Sequence[str], *, terminated: bool = False) -> str:
+        rows = [_text(i) for i in items] + (["NULL"] if terminated else [])
+        return self.array("char *const", name, rows)
+
+    def tensors(
+        self,
+        kind: str,
+        names: Sequence[str],
+        types: Sequence[relax.TensorType],
+        program: Program,
+        dynamic: Mapping[int, Sequence[int | None]],
+    ) -> str:
+        rows = []
+        for index, (name, ty) in enumerate(zip(names, types, strict=True)):
+            slots = dynamic.get(index, [None] * len(ty.shape.values))
+            dims = [_dim(d, slot, program) for d, slot in zip(ty.shape.values, slots, strict=True)]
+            table = self.array("int64_t", f"{kind}{index}", dims)
+            dtype = np.dtype(str(ty.dtype))
+            code = {"i": 0, "u": 1, "f": 2}[dtype.kind]
+            rows.append(
+                f"{{{_text(name)}, {table}, {len(dims)}, {code}, {dtype.itemsize * 8}, "
+                f"{int(index in dynamic)}}}"
+            )
+        return self.array("rten_tensor_spec", f"{kind}s", rows)
+
+
+def _dim(dim: tirx.Expr, slot: int | None, program: Program) -> str:
+    if slot is not None:
+        return f"RTEN_DIM_SYMBOL({slot})"
+    if isinstance(dim, tirx.IntImm):
+        return f"INT64_C({int(dim.value)})"
+    for index, var in enumerate(program.sizes):
+        if var.same_as(dim):
+            return f"RTEN_DIM_SYMBOL({index})"
+    return "RTEN_DIM_COMPUTED"
+
+
+def _buffer(buffer: Planned) -> str:
+    size = int(buffer.size.value) if isinstance(buffer.size, tirx.IntImm) else -1
+    return f"{{INT64_C({size}), {buffer.first}, {buffer.last}}}"
+
+
+def _text(text: str) -> str:
+    """A C string literal of the UTF-8 bytes."""
+    out = []
+    for byte in text.encode():
+        char = chr(byte)
+        if char in '"\\?':  # a question mark could begin a trigraph
+            out.append("\\" + char)
+        elif 32 <= byte < 127:
+            out.append(char)
+        else:
+            out.append(f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'

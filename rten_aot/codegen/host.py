@@ -1,0 +1,220 @@
+"""The host program as TIR: ``rten_main`` runs the steps, ``rten_prepare`` computes sizes.
+
+The C side of both is described in ``native/rten_aot_internal.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import tirx
+from tvm.ir import PointerType, PrimType, Var
+
+from rten_aot.codegen import program as ir
+from rten_aot.dialect.failure import Failure, fail
+
+_TOO_LARGE = float(1 << 62)
+
+
+def host_module(program: ir.Program, offsets: Sequence[int] | None) -> dict[str, tirx.PrimFunc]:
+    """The two host functions by name.
+
+    ``offsets`` are those of the program's buffers, or None if the runtime places the buffers.
+    """
+    return {
+        "rten_main": _MainEmitter(program, offsets).function(),
+        "rten_prepare": _prepare(program),
+    }
+
+
+def _pointer(name: str, dtype: str = "uint8") -> tirx.Var:
+    return Var(name, PointerType(PrimType(dtype), "global"))
+
+
+def _at(base: tirx.Expr, offset: tirx.Expr | int) -> tirx.Expr:
+    if isinstance(offset, int):
+        if offset == 0:
+            return base
+        offset = tirx.IntImm("int64", offset)
+    return tirx.call_intrin("handle", "tirx.handle_add_byte_offset", base, offset)
+
+
+def _typed(pointer: tirx.Expr, dtype: str) -> tirx.Expr:
+    """The address as a pointer to elements of the type."""
+    kind = PointerType(PrimType(dtype), "global")
+    return tvm.ir.Call(
+        tvm.ir.Op.get("tirx.handle_add_byte_offset"),
+        [pointer, tirx.IntImm("int64", 0)],
+        ret_ty=kind,
+    )
+
+
+def _seq(stmts: list[tirx.Stmt]) -> tirx.Stmt:
+    if not stmts:
+        return tirx.Evaluate(tirx.IntImm("int32", 0))
+    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+
+
+def _array(name: str, data: tirx.Var, dtype: str, size: int) -> tuple[tirx.Buffer, tirx.Stmt]:
+    buffer = tirx.decl_buffer((tirx.IntImm("int64", max(size, 1)),), dtype, name=name)
+    return buffer, tirx.DeclBuffer(buffer, data=data)
+
+
+def _load(buffer: tirx.Buffer, index: int) -> tirx.Expr:
+    return tirx.BufferLoad(buffer, [tirx.IntImm("int64", index)])
+
+
+def _store(buffer: tirx.Buffer, index: int, value: tirx.Expr) -> tirx.Stmt:
+    return tirx.BufferStore(buffer, tirx.Cast("int64", value), [tirx.IntImm("int64", index)])
+
+
+@dataclass
+class _MainEmitter:
+    program: ir.Program
+    offsets: Sequence[int] | None
+    dynamic: dict[int, tirx.Var] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        program = self.program
+        self.inputs = [_pointer(f"in{i}") for i in range(len(program.input_types))]
+        self.outputs = [_pointer(f"out{i}") for i in range(len(program.output_types))]
+        self.syms = _pointer("syms", "int64")
+        self.workspace = _pointer("workspace")
+        self.offset_table = _pointer("offsets", "int64")
+        self.weights = _pointer("weights")
+        self.slots, self.declare_slots = _array("slots", self.syms, "int64", program.slots)
+        self.places, self.declare_places = _array(
+            "places", self.offset_table, "int64", len(program.buffers)
+        )
+
+    def function(self) -> tirx.PrimFunc:
+        """``rten_main``."""
+        body: list[tirx.Stmt] = [self.declare_slots, self.declare_places]
+        for slot, var in enumerate(self.program.sizes):
+            body.append(tirx.Bind(var, _load(self.slots, slot)))
+        body += self._steps(self.program.steps)
+        params = [
+            *self.inputs,
+            *self.outputs,
+            self.syms,
+            self.workspace,
+            self.offset_table,
+            self.weights,
+        ]
+        return tirx.PrimFunc(params, _seq(body))
+
+    def _steps(self, steps: Sequence[ir.Step]) -> list[tirx.Stmt]:
+        return [stmt for step in steps for stmt in self._step(step)]
+
+    def _step(self, step: ir.Step) -> list[tirx.Stmt]:
+        match step:
+            case ir.KernelCall(name, pointers, sizes):
+                operands = [*(self._address(p) for p in pointers), *sizes]
+                return [tirx.Evaluate(tirx.call_extern("int32", name, *operands))]
+            case ir.Copy(target, source, size):
+                copy = tirx.call_extern(
+                    "handle", "memcpy", self._address(target), self._address(source), size
+                )
+                return [tirx.Evaluate(copy)]
+            case ir.Allocate(storage):
+                pointer = _pointer(f"dynamic{len(self.dynamic)}")
+                self.dynamic[id(storage)] = pointer
+                memory = tirx.call_extern("handle", "rten_aot_alloc", storage.size)
+                return [tirx.Bind(pointer, _typed(memory, "uint8"))]
+            case ir.Publish(slot, value):
+                return [_store(self.slots, slot, value)]
+            case ir.Recall(var, slot):
+                return [tirx.Bind(var, _load(self.slots, slot))]
+            case ir.Keep(slot, storage):
+                place = tirx.const(slot, "int32")
+                keep = ("rten_aot_keep", self.syms, place, self._address(storage))
+                return [tirx.Evaluate(tirx.call_extern("int32", *keep))]
+            case ir.HandOut(output, storage):
+                give = tirx.call_extern(
+                    "int32",
+                    "rten_aot_set_output",
+                    tirx.const(output, "int32"),
+                    self._address(storage),
+                )
+                return [tirx.Evaluate(give)]
+            case ir.Require(condition, node):
+                failure = tirx.Evaluate(fail(Failure.SHAPE_MISMATCH, node, tirx.const(0, "int64")))
+                return [tirx.IfThenElse(tirx.Not(condition), failure)]
+            case ir.If(condition, dtype, then, otherwise):
+                return self._if(condition, dtype, then, otherwise)
+
+    def _if(
+        self,
+        condition: ir.Storage,
+        dtype: str,
+        then: Sequence[ir.Step],
+        otherwise: Sequence[ir.Step],
+    ) -> list[tirx.Stmt]:
+        self.count += 1
+        pointer = _pointer(f"condition{self.count}", dtype)
+        buffer, declare = _array(f"flag{self.count}", pointer, dtype, 1)
+        truth = tirx.NE(_load(buffer, 0), tirx.const(0, dtype))
+        return [
+            tirx.Bind(pointer, _typed(self._address(condition), dtype)),
+            declare,
+            tirx.IfThenElse(truth, _seq(self._steps(then)), _seq(self._steps(otherwise))),
+        ]
+
+    def _address(self, storage: ir.Storage) -> tirx.Expr:
+        match storage:
+            case ir.Input(index):
+                return self.inputs[index]
+            case ir.Output(index):
+                return self.outputs[index]
+            case ir.Weight(offset):
+                return _at(self.weights, offset)
+            case ir.Kept(slot):
+                place = tirx.const(slot, "int32")
+                return tirx.call_extern("handle", "rten_aot_kept", self.syms, place)
+            case ir.Planned() if storage.home is not None:
+                return self._address(storage.home)
+            case ir.Planned() if storage.dynamic:
+                return self.dynamic[id(storage)]
+            case ir.Planned(index=index) if self.offsets is not None:
+                return _at(self.workspace, self.offsets[index])
+            case ir.Planned(index=index):
+                return _at(self.workspace, _load(self.places, index))
+        raise AssertionError(storage)
+
+
+def _prepare(program: ir.Program) -> tirx.PrimFunc:
+    """Sizes of buffers and of outputs, and the first check that fails (1 + its index), or 0."""
+    syms, sizes, dims = (_pointer(n, "int64") for n in ("syms", "sizes", "out_dims"))
+    outputs = [d for ty in program.output_types for d in ty.shape.values]
+    slots, declare_slots = _array("slots", syms, "int64", program.slots)
+    bytes_, declare_bytes = _array("bytes", sizes, "int64", len(program.buffers))
+    shapes, declare_shapes = _array("shapes", dims, "int64", len(outputs))
+    body: list[tirx.Stmt] = [declare_slots, declare_bytes, declare_shapes]
+    for slot, var in enumerate(program.sizes):
+        body.append(tirx.Bind(var, _load(slots, slot)))
+    for buffer in program.buffers:
+        body.append(_store(bytes_, buffer.index, _checked(buffer)))
+    known = set(program.sizes)
+    for index, dim in enumerate(outputs):
+        if set(tirx.analysis.undefined_vars(dim)) <= known:
+            body.append(_store(shapes, index, dim))
+    verdict: tirx.Expr = tirx.const(0, "int32")
+    for index in range(len(program.checks) - 1, -1, -1):
+        held = program.checks[index].condition
+        verdict = tirx.Select(held, verdict, tirx.const(index + 1, "int32"))
+    body.append(tirx.Return(verdict))
+    return tirx.PrimFunc([syms, sizes, dims], tirx.SeqStmt(body), PrimType("int32"))
+
+
+def _checked(buffer: ir.Planned) -> tirx.Expr:
+    """The size in bytes, -1 if it does not fit an int64."""
+    if isinstance(buffer.size, tirx.IntImm):
+        return buffer.size
+    estimate: tirx.Expr = tirx.const(1.0, "float64")
+    for factor in buffer.factors:
+        estimate = estimate * tirx.Cast("float64", factor)
+    fits = estimate < tirx.const(_TOO_LARGE, "float64")
+    return tirx.Select(fits, buffer.size, tirx.const(-1, "int64"))

@@ -1,0 +1,366 @@
+"""From Relax functions to the host program: one list of steps, with a storage for every value."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+
+from rten_aot.codegen.memory import ALIGNMENT
+from rten_aot.codegen.program import (
+    Allocate,
+    Copy,
+    HandOut,
+    If,
+    Input,
+    Keep,
+    Kept,
+    Kernel,
+    KernelCall,
+    Output,
+    Planned,
+    Program,
+    Publish,
+    Recall,
+    Require,
+    SizeCheck,
+    SourceFunction,
+    Step,
+    Storage,
+    Weight,
+    kernel_sizes,
+)
+from rten_aot.codegen.sizes import (
+    Factors,
+    byte_factors,
+    byte_size,
+    free_sizes,
+    product,
+    substituted,
+    type_sizes,
+)
+from rten_aot.dialect.control import COND
+from rten_aot.dialect.registry import attrs_of
+from rten_aot.errors import InternalError
+
+Place: TypeAlias = Storage | list[Storage]
+"""Where a value lies: one storage, or one for each element of a group."""
+
+
+def build_program(
+    functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]
+) -> Program:
+    """The host program of ``functions["main"]`` with the branches that it calls.
+
+    ``kernels`` are by the names that ``call_tir`` uses.
+    """
+    return _Linearizer(functions, kernels).build()
+
+
+@dataclass
+class _Frame:
+    """The function at hand: where its values lie, its steps so far, the sizes known so far."""
+
+    places: dict[relax.Var, Place]
+    defined: set[tirx.Var]
+    checks: list[SizeCheck]
+    steps: list[Step] = field(default_factory=list)
+
+
+class _Weights:
+    """Constants laid out one after the other; equal ones share their place."""
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[int, npt.NDArray[np.generic]]] = []
+        self.bytes = 0
+        self._known: dict[object, Weight] = {}
+
+    def place(self, constant: relax.Constant) -> Weight:
+        array = constant.value.numpy()
+        small = array.nbytes <= 4096
+        key = (array.dtype.str, array.shape, array.tobytes()) if small else constant
+        if key not in self._known:
+            self._known[key] = Weight(self.bytes)
+            self.chunks.append((self.bytes, array))
+            self.bytes += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        return self._known[key]
+
+
+class _Linearizer:
+    def __init__(
+        self, functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]
+    ) -> None:
+        self._functions = functions
+        self._kernels = kernels
+        self._clock = itertools.count()
+        self._buffers: list[Planned] = []
+        self._weights = _Weights()
+        self._sizes: list[tirx.Var] = []
+        self._slots = 0
+        self._outer: dict[tirx.Var, tirx.Expr] = {}
+        """Sizes of branches in terms of the main function's."""
+
+    def build(self) -> Program:
+        main = self._functions["main"]
+        params = list(main.function.params)
+        dims = [d for p in params for d in p.ty.shape.values if not isinstance(d, tirx.IntImm)]
+        self._sizes = list(dict.fromkeys(dims))
+        self._slots = len(self._sizes)
+        known = set(self._sizes)
+        early = [c for c in main.checks if free_sizes(c.condition) <= known]
+        late = [c for c in main.checks if not free_sizes(c.condition) <= known]
+        frame = _Frame({p: Input(i) for i, p in enumerate(params)}, set(known), late)
+        results = self._body(main.function, frame)
+        types = list(main.function.ret_ty.fields)
+        dynamic_dims = self._finish(frame, results, types)
+        return Program(
+            tuple(frame.steps),
+            self._roots(),
+            self._weights.chunks,
+            self._weights.bytes,
+            [p.ty for p in params],
+            types,
+            self._sizes,
+            self._slots,
+            early,
+            dynamic_dims,
+        )
+
+    # -- values --------------------------------------------------------------------------------
+
+    def _body(self, function: relax.Function, frame: _Frame) -> list[Storage]:
+        """Append the function's steps; returns the storages of its results."""
+        self._test_checks(frame)
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                frame.places[binding.var] = self._place(binding.value, frame)
+                self._test_checks(frame)
+        if frame.checks:
+            raise InternalError(f"sizes of a check are never defined: {frame.checks[0].message}")
+        result = self._place(function.body.body, frame)
+        return result if isinstance(result, list) else [result]
+
+    def _test_checks(self, frame: _Frame) -> None:
+        for check in [c for c in frame.checks if free_sizes(c.condition) <= frame.defined]:
+            frame.checks.remove(check)
+            frame.steps.append(Require(self._resolved(check.condition), check.node))
+
+    def _place(self, value: relax.Expr, frame: _Frame) -> Place:
+        if isinstance(value, tvm.ir.GenericConst):
+            return self._weights.place(value)
+        if isinstance(value, tvm.ir.Var):
+            return frame.places[value]
+        if isinstance(value, tvm.ir.Tuple):
+            return [self._single(f, frame) for f in value.fields]
+        if isinstance(value, relax.TupleGetItem):
+            group = frame.places[value.tuple_value]
+            assert isinstance(group, list)
+            element: Storage = group[value.index]
+            return element
+        name = getattr(value.op, "name", "") if isinstance(value, tvm.ir.Call) else ""
+        if name == "relax.reshape":
+            return self._single(value.args[0], frame)
+        if name == "relax.call_tir":
+            return self._kernel(value, frame)
+        if name == COND:
+            return self._cond(value, frame)
+        raise InternalError(f"the host program cannot do {name or type(value).__name__}")
+
+    def _single(self, value: relax.Expr, frame: _Frame) -> Storage:
+        place = self._place(value, frame)
+        if isinstance(place, list):
+            raise InternalError("a group of tensors is used as one tensor")
+        return place
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _kernel(self, call: relax.Call, frame: _Frame) -> Place:
+        kernel = self._kernels[call.args[0].name_hint]
+        grouped = isinstance(call.args[1], tvm.ir.Tuple)
+        operands = list(call.args[1].fields) if grouped else [call.args[1]]
+        several = isinstance(call.ty, relax.TupleType)
+        results = list(call.ty.fields) if several else [call.ty]
+        params = list(kernel.function.params)
+        actual: dict[tirx.Var, tirx.Expr] = {}
+        pointers: list[Storage] = []
+        now = next(self._clock)
+        for param, operand in zip(params, operands, strict=False):
+            if isinstance(param.ty, tirx.BufferType):
+                _match(param, operand.ty, actual)
+                pointers.append(self._single(operand, frame))
+            else:
+                actual[param] = operand
+        for param, ty in zip(params[len(operands) :], results, strict=False):
+            _match(param, ty, actual)
+            pointers.append(self._new(byte_factors(str(ty.dtype), ty.shape.values), now, frame))
+        for param in params[len(operands) + len(results) :]:
+            shape = [substituted(dim, actual) for dim in param.ty.shape]
+            pointers.append(self._new(byte_factors(str(param.ty.dtype), shape), now, frame))
+        for storage in pointers:
+            self._touch(storage, now)
+        sizes = tuple(self._resolved(actual[v]) for v in kernel_sizes(kernel.function))
+        frame.steps.append(KernelCall(kernel.name, tuple(pointers), sizes))
+        end = len(pointers) - kernel.scratch
+        outputs = pointers[end - len(results) : end]
+        return outputs if several else outputs[0]
+
+    def _cond(self, call: relax.Call, frame: _Frame) -> list[Storage]:
+        attrs = attrs_of(call)
+        condition = self._single(call.args[0], frame)
+        captures = [self._single(a, frame) for a in call.args[1:-1]]
+        self._touch(condition, next(self._clock))
+        types = list(call.ty.fields)
+        new = {
+            v: self._slot()
+            for ty in types
+            for v in sorted(type_sizes(ty) - frame.defined, key=lambda v: str(v.name))
+        }
+        results: list[Storage] = []
+        for ty in types:
+            if type_sizes(ty) <= frame.defined:
+                factors = byte_factors(str(ty.dtype), ty.shape.values)
+                results.append(self._new(factors, next(self._clock), frame))
+            else:
+                results.append(Kept(self._slot()))
+        arms = [
+            self._arm(self._functions[attrs[side]], captures, call.args[-1], types, results, new)
+            for side in ("then", "otherwise")
+        ]
+        dtype = str(call.args[0].ty.dtype)
+        frame.steps.append(If(condition, dtype, tuple(arms[0]), tuple(arms[1])))
+        for storage in results:
+            self._touch(storage, next(self._clock))
+        frame.steps += [Recall(var, slot) for var, slot in new.items()]
+        frame.defined |= set(new)
+        return results
+
+    def _arm(
+        self,
+        source: SourceFunction,
+        captures: list[Storage],
+        sizes: relax.ShapeExpr,
+        types: list[relax.TensorType],
+        results: list[Storage],
+        new: Mapping[tirx.Var, int],
+    ) -> list[Step]:
+        """The steps of a branch, which end with its results in ``results``."""
+        function = source.function
+        inner = function.params[-1].ty.values
+        for var, value in zip(inner, sizes.values, strict=True):
+            self._outer[var] = self._resolved(value)
+        first_own = len(self._buffers)
+        places: dict[relax.Var, Place] = dict(zip(function.params[:-1], captures, strict=True))
+        frame = _Frame(places, set(inner), list(source.checks))
+        values = self._body(function, frame)
+        own = set(map(id, self._buffers[first_own:]))
+        inner_types = list(function.ret_ty.fields)
+        for value, result, ty, outer in zip(values, results, inner_types, types, strict=True):
+            for dim, name in zip(ty.shape.values, outer.shape.values, strict=True):
+                if name in new:
+                    frame.steps.append(Publish(new[name], self._resolved(dim)))
+            self._deliver(value, result, ty, frame, is_own=id(value) in own)
+        for storage in captures:
+            self._touch(storage, next(self._clock))
+        return frame.steps
+
+    def _deliver(
+        self,
+        value: Storage,
+        result: Storage,
+        ty: relax.TensorType,
+        frame: _Frame,
+        *,
+        is_own: bool,
+    ) -> None:
+        """Bring a branch's value into the If's result: computed there if possible, else copied."""
+        now = next(self._clock)
+        self._touch(value, now)
+        self._touch(result, now)
+        if isinstance(result, Kept):
+            frame.steps.append(Keep(result.slot, value))
+        elif is_own and isinstance(value, Planned) and value.home is None and not value.dynamic:
+            value.home = result
+        else:
+            frame.steps.append(Copy(result, value, self._resolved(byte_size(ty))))
+
+    def _finish(
+        self, frame: _Frame, results: list[Storage], types: list[relax.TensorType]
+    ) -> dict[int, list[int | None]]:
+        """Bring the results into the graph outputs; returns the slots of dynamic shapes."""
+        known = set(self._sizes)
+        dynamic_dims: dict[int, list[int | None]] = {}
+        for index, (storage, ty) in enumerate(zip(results, types, strict=True)):
+            self._touch(storage, next(self._clock))
+            if not type_sizes(ty) <= known:
+                dynamic_dims[index] = self._hand_out(frame, index, storage, ty)
+                continue
+            root = storage.root() if isinstance(storage, Planned) else storage
+            if isinstance(root, Planned) and not root.dynamic:
+                root.home = Output(index)
+            else:
+                frame.steps.append(Copy(Output(index), storage, byte_size(ty)))
+        return dynamic_dims
+
+    def _hand_out(
+        self, frame: _Frame, index: int, storage: Storage, ty: relax.TensorType
+    ) -> list[int | None]:
+        slots: list[int | None] = []
+        for dim in ty.shape.values:
+            if isinstance(dim, tirx.IntImm):
+                slots.append(None)
+            else:
+                slots.append(self._slot())
+                frame.steps.append(Publish(self._slots - 1, dim))
+        frame.steps.append(HandOut(index, storage))
+        return slots
+
+    # -- storage -------------------------------------------------------------------------------
+
+    def _new(self, factors: Factors, now: int, frame: _Frame) -> Planned:
+        factors = tuple(map(self._resolved, factors))
+        size = product(factors)
+        dynamic = not free_sizes(size) <= set(self._sizes)
+        storage = Planned(size, now, now, factors, dynamic)
+        if storage.dynamic:
+            frame.steps.append(Allocate(storage))
+        self._buffers.append(storage)
+        return storage
+
+    @staticmethod
+    def _touch(storage: Storage, now: int) -> None:
+        if isinstance(storage, Planned):
+            storage.first = min(storage.first, now)
+            storage.last = max(storage.last, now)
+
+    def _resolved(self, size: tirx.Expr) -> tirx.Expr:
+        """The expression in terms of the main function's sizes."""
+        return substituted(size, self._outer)
+
+    def _slot(self) -> int:
+        self._slots += 1
+        return self._slots - 1
+
+    def _roots(self) -> list[Planned]:
+        """The buffers to be placed, lifetimes widened by those that lie in them."""
+        for storage in self._buffers:
+            root = storage.root()
+            if isinstance(root, Planned) and root is not storage:
+                root.first = min(root.first, storage.first)
+                root.last = max(root.last, storage.last)
+        roots = [b for b in self._buffers if b.home is None and not b.dynamic]
+        for index, storage in enumerate(roots):
+            storage.index = index
+        return roots
+
+
+def _match(param: tirx.Var, ty: relax.TensorType, actual: dict[tirx.Var, tirx.Expr]) -> None:
+    """Learn the values of the kernel's size variables from the type that it is called with."""
+    for formal, size in zip(param.ty.shape, ty.shape.values, strict=True):
+        if isinstance(formal, tvm.ir.Var):
+            actual.setdefault(formal, size)

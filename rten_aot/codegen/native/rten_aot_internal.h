@@ -1,0 +1,178 @@
+/* What the generated model.c and the native runtime know of each other, and what the runtime's
+ * own files share. Everything here is hidden in the finished library.
+ *
+ * A compiled model is
+ *   - model.o, ...   rten_main, rten_prepare and the kernels, by TVM;
+ *   - weights.o      the symbol rten_aot_weights (codegen/elf.py), when there are weights;
+ *   - model.c        the tables below, generated as text by codegen/entry.py;
+ *   - *.c            beside this header: the native runtime.
+ *
+ * model.c defines exactly one symbol, `const rten_model_desc rten_aot_desc`. For a model
+ * y[batch, 4] = relu(x[batch, 4] + w) it reads:
+ *
+ *   #include "rten_aot_internal.h"
+ *
+ *   extern const uint8_t rten_aot_weights[] RTEN_HIDDEN;
+ *   RTEN_HIDDEN int32_t rten_main(const void *, void *, int64_t *, uint8_t *, const int64_t *,
+ *                                 const uint8_t *);
+ *   RTEN_HIDDEN int32_t rten_prepare(int64_t *, int64_t *, int64_t *);
+ *
+ *   static int32_t call_main(const void *const *in, void *const *out, int64_t *syms,
+ *                            uint8_t *workspace, const int64_t *offsets, const uint8_t *weights) {
+ *     return rten_main(in[0], out[0], syms, workspace, offsets, weights);
+ *   }
+ *   static const int64_t in0[] = {RTEN_DIM_SYMBOL(0), 4};
+ *   static const int64_t out0[] = {RTEN_DIM_SYMBOL(0), 4};
+ *   static const rten_tensor_spec inputs[] = {{"x", in0, 2, 2, 32, 0}};
+ *   static const rten_tensor_spec outputs[] = {{"y", out0, 2, 2, 32, 0}};
+ *   static const char *const symbols[] = {"batch"};
+ *   static const rten_buffer_spec buffers[] = {{-1, 0, 1}};
+ *   static const rten_node_spec nodes[] = {{"add_1", "Add"}, {"relu_1", "Relu"}};
+ *   static const char *const features[] = {"avx2", "fma", NULL};
+ *   RTEN_HIDDEN const rten_model_desc rten_aot_desc = {
+ *       .abi = RTEN_DESC_ABI, .metadata = "{...}", .cpu = "x86-64-v3", .features = features,
+ *       .inputs = inputs, .num_inputs = 1, .outputs = outputs, .num_outputs = 1,
+ *       .symbols = symbols, .num_symbols = 1, .num_input_symbols = 1,
+ *       .buffers = buffers, .num_buffers = 1, .workspace_bytes = -1,
+ *       .nodes = nodes, .num_nodes = 2, .weights = rten_aot_weights,
+ *       .prepare = rten_prepare, .main = call_main};
+ *
+ * Arrays of length zero are not C: leave such a field out (NULL).
+ */
+#ifndef RTEN_AOT_INTERNAL_H_
+#define RTEN_AOT_INTERNAL_H_
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RTEN_HIDDEN __attribute__((visibility("hidden")))
+#define RTEN_DESC_ABI 1
+#define RTEN_ALIGNMENT 64
+
+/* ---- tables of the generated model.c ------------------------------------------------------- */
+
+/* An entry of rten_tensor_spec.dims is a fixed size (>= 0), or one of these two. */
+#define RTEN_DIM_SYMBOL(k) (-1 - (int64_t)(k)) /* the value of syms[k] */
+#define RTEN_DIM_COMPUTED INT64_MIN            /* outputs only: rten_prepare writes it in out_dims */
+
+typedef struct {
+  const char *name;
+  const int64_t *dims; /* ndim entries; may be NULL when ndim is 0 */
+  int32_t ndim;
+  uint8_t dtype_code; /* 0 int, 1 uint, 2 float (DLPack) */
+  uint8_t dtype_bits;
+  /* Outputs only. 0: the size is known after rten_prepare; rten_main gets a pointer to write to.
+     1: the size is known only when rten_main has run. Its out[] entry is NULL; rten_main calls
+     rten_aot_set_output(index, pointer) with memory from rten_aot_alloc, and has stored every
+     RTEN_DIM_SYMBOL of dims in syms. RTEN_DIM_COMPUTED is not allowed. */
+  uint8_t dynamic;
+} rten_tensor_spec;
+
+/* A planned buffer of the workspace. first and last are call indices, both inclusive: two buffers
+ * may share memory when their ranges do not meet. */
+typedef struct {
+  int64_t bytes; /* -1: rten_prepare writes it in sizes[] */
+  int32_t first;
+  int32_t last;
+} rten_buffer_spec;
+
+typedef struct {
+  const char *name; /* "" = unnamed */
+  const char *op;
+} rten_node_spec;
+
+/* From bound input symbols (syms[0 .. num_input_symbols)) computes the other symbols that are
+ * known before the run, sizes[num_buffers] in bytes (every entry, fixed ones too) and out_dims:
+ * the dimensions of all outputs one after another, of which only the RTEN_DIM_COMPUTED ones are
+ * read. Returns 0, or 1 + index of the failed check. sizes that overflow int64 must come out
+ * negative or above 2^62, so that the run is refused as too large. */
+typedef int32_t (*rten_prepare_fn)(int64_t *syms, int64_t *sizes, int64_t *out_dims);
+
+/* Unpacks the arrays and calls rten_main. Buffer i of the workspace is at workspace + offsets[i].
+ * Pointers are aligned (io_alignment for in/out, 64 bytes for the others) and never NULL but for
+ * out[] of dynamic outputs and for weights of a model that has none. Returns 0. */
+typedef int32_t (*rten_main_fn)(const void *const *in, void *const *out, int64_t *syms,
+                                uint8_t *workspace, const int64_t *offsets,
+                                const uint8_t *weights);
+
+typedef struct {
+  uint32_t abi;         /* RTEN_DESC_ABI */
+  const char *metadata; /* JSON; a C string literal */
+  const char *cpu;      /* for the message when a feature is missing, e.g. "x86-64-v3" */
+  /* NULL-terminated LLVM feature names the code needs, e.g. "avx2"; NULL = none. Names the
+     runtime does not know (cpu.c) are not checked: tuning flags need not be left out. */
+  const char *const *features;
+
+  const rten_tensor_spec *inputs;
+  int32_t num_inputs;
+  const rten_tensor_spec *outputs;
+  int32_t num_outputs;
+
+  /* syms[]: first the symbols that are dimensions of inputs, then derived ones, then those that
+     rten_main sets. */
+  const char *const *symbols; /* num_input_symbols names for messages; "" = unnamed */
+  int32_t num_symbols;
+  int32_t num_input_symbols;
+
+  const rten_buffer_spec *buffers;
+  int32_t num_buffers;
+  /* Placed at compile time: offsets[num_buffers] and their total. Otherwise NULL and -1: the
+     runtime places the buffers (memory.c) whenever the input symbols change. A static model
+     whose rten_main has its offsets baked in may give num_buffers = 0 and workspace_bytes >= 0. */
+  const int64_t *offsets;
+  int64_t workspace_bytes;
+
+  const rten_node_spec *nodes; /* graph nodes, by the index that rten_aot_fail gets */
+  int32_t num_nodes;
+  const char *const *checks; /* messages of rten_prepare's checks */
+  int32_t num_checks;
+
+  int32_t io_alignment;   /* of in[] and out[] pointers, a power of two; 0 = 64 */
+  const uint8_t *weights; /* rten_aot_weights or NULL */
+  rten_prepare_fn prepare; /* NULL: no derived symbols, sizes, computed dims or checks */
+  rten_main_fn main;
+} rten_model_desc;
+
+extern const rten_model_desc rten_aot_desc RTEN_HIDDEN;
+
+/* ---- functions for generated code ---------------------------------------------------------- */
+
+/* Kinds of rten_aot_fail; rten_aot/dialect/failure.py has the same numbers. */
+enum {
+  RTEN_FAIL_INDEX = 1,
+  RTEN_FAIL_DIVISION = 2,
+  RTEN_FAIL_SHAPE = 3,
+  RTEN_FAIL_UNSUPPORTED = 4,
+  RTEN_FAIL_MEMORY = 5 /* of the runtime itself */
+};
+
+/* Records a failure of the current run; the first one wins. Any thread of the run. Returns 0. */
+RTEN_HIDDEN int32_t rten_aot_fail(int32_t kind, int32_t node, int64_t value);
+
+/* 1 when the current run has failed already. Any thread of the run. */
+RTEN_HIDDEN int32_t rten_aot_failed(void);
+
+/* Leaves rten_main at once when the current run has failed: call it between a kernel that can
+ * fail and the use of sizes that it computed. Only from rten_main, outside parallel loops.
+ * Returns 0. */
+RTEN_HIDDEN int32_t rten_aot_check(void);
+
+/* Memory until the next run, 64-byte aligned, not zeroed, never NULL (0 bytes included). When
+ * there is none, or bytes is negative, it leaves rten_main at once and the run fails with code 3.
+ * Only from rten_main, outside parallel loops. */
+RTEN_HIDDEN void *rten_aot_alloc(int64_t bytes);
+
+/* The memory of dynamic output `index`. Only from rten_main. Returns 0. */
+RTEN_HIDDEN int32_t rten_aot_set_output(int32_t index, void *data);
+
+/* Leaves an address in syms[slot], and reads it from there: for branches of rten_main. */
+RTEN_HIDDEN int32_t rten_aot_keep(int64_t *syms, int32_t slot, void *address);
+RTEN_HIDDEN void *rten_aot_kept(const int64_t *syms, int32_t slot);
+
+/* A seed for one random node: differs by node, run and handle; the same sequence of runs gives
+ * the same seeds when options.seed is not 0. Never negative. */
+RTEN_HIDDEN int64_t rten_aot_seed(int32_t node);
+
+#endif /* RTEN_AOT_INTERNAL_H_ */

@@ -1,0 +1,119 @@
+/* What the files of the native runtime share with each other. */
+#ifndef RTEN_AOT_RUNTIME_H_
+#define RTEN_AOT_RUNTIME_H_
+
+#include <setjmp.h>
+
+/* The only symbols that a library exports: all else is compiled with -fvisibility=hidden. */
+#pragma GCC visibility push(default)
+#include "../../include/rten_aot.h"
+#pragma GCC visibility pop
+#include "rten_aot_internal.h"
+
+/* Memory that grows and is reused from run to run. */
+typedef struct {
+  void *data;
+  size_t bytes;
+} rten_block;
+
+/* Memory of sizes that are known only in the middle of a run: blocks never move, and a reset
+ * keeps what was allocated for the next run. */
+typedef struct {
+  rten_block *blocks;
+  int32_t num_blocks;
+  int32_t capacity;
+  size_t used; /* of the last block */
+} rten_arena;
+
+/* The first failure of a run. */
+typedef struct {
+  _Atomic int32_t kind; /* 0 = none; written last */
+  _Atomic int32_t claimed;
+  int32_t node;
+  int64_t value;
+} rten_failure;
+
+struct rten_aot_model {
+  _Atomic int32_t running; /* process id of the run in progress, 0 = none */
+  int32_t num_threads;
+  uint64_t seed;
+  uint64_t runs;
+
+  int64_t *syms;      /* num_symbols */
+  int64_t *bound;     /* num_input_symbols: input symbols of this run, checked against syms */
+  int32_t *bound_by;  /* num_input_symbols: input that set it, -1 = none yet */
+  int64_t *sizes;     /* num_buffers */
+  int64_t *offsets;   /* num_buffers */
+  int64_t *computed;  /* out_dims of rten_prepare */
+  int64_t *out_dims;  /* final dimensions, all outputs one after another */
+  int32_t *out_first; /* num_outputs: where an output's dimensions start in the two above */
+  void *placement;    /* scratch of rten_place */
+  bool prepared;      /* everything above is right for syms */
+  int64_t workspace_needed;
+
+  const void **in;
+  void **out;
+  int64_t *out_bytes;   /* num_outputs, of the current run */
+  rten_block *in_stage; /* copies of inputs that are not aligned */
+  rten_block *out_own;  /* outputs that the model owns, and copies of unaligned ones */
+
+  rten_block workspace;
+  void *caller_workspace;
+  uint64_t caller_workspace_bytes;
+  rten_arena arena;
+  rten_failure failure;
+  jmp_buf leave; /* out of rten_main */
+};
+
+/* The handle whose run the calling thread works for; NULL outside of runs. */
+extern _Thread_local rten_aot_model *rten_current RTEN_HIDDEN;
+
+/* error.c */
+RTEN_HIDDEN int32_t rten_error(int32_t code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+RTEN_HIDDEN int32_t rten_failure_error(const rten_failure *failure);
+
+/* A bounded text; what does not fit is cut. */
+typedef struct {
+  char text[256];
+  size_t length;
+} rten_text;
+RTEN_HIDDEN void rten_append(rten_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* "(1, 3, 5)"; symbols by their names, unnamed ones as "?". */
+RTEN_HIDDEN const char *rten_shape_text(rten_text *text, const int64_t *dims, int32_t ndim);
+RTEN_HIDDEN const char *rten_dtype_text(rten_text *text, int code, int bits, int lanes);
+
+/* memory.c */
+RTEN_HIDDEN bool rten_reserve(rten_block *block, int64_t bytes); /* contents are lost */
+RTEN_HIDDEN void rten_release(rten_block *block);
+RTEN_HIDDEN void *rten_arena_alloc(rten_arena *arena, int64_t bytes); /* NULL: out of memory */
+RTEN_HIDDEN void rten_arena_reset(rten_arena *arena);
+RTEN_HIDDEN void rten_arena_free(rten_arena *arena);
+RTEN_HIDDEN size_t rten_placement_bytes(int32_t num_buffers);
+/* Fills offsets; the total, or -1 when it overflows. */
+RTEN_HIDDEN int64_t rten_place(const rten_buffer_spec *buffers, const int64_t *sizes,
+                               int32_t num_buffers, int64_t *offsets, void *scratch);
+/* False when the product overflows what memory can hold or a dimension is negative. */
+RTEN_HIDDEN bool rten_tensor_bytes(const int64_t *dims, int32_t ndim, int bits, int64_t *bytes);
+
+/* tensors.c: each returns 0 or the code of rten_error. */
+RTEN_HIDDEN int32_t rten_bind_inputs(rten_aot_model *model, const DLTensor *inputs);
+RTEN_HIDDEN int32_t rten_stage_inputs(rten_aot_model *model, const DLTensor *inputs);
+RTEN_HIDDEN int32_t rten_take_outputs(rten_aot_model *model, const DLTensor *outputs);
+RTEN_HIDDEN int32_t rten_resolve_output(rten_aot_model *model, int32_t index);
+RTEN_HIDDEN int32_t rten_give_outputs(rten_aot_model *model, DLTensor *outputs);
+
+/* cpu.c */
+RTEN_HIDDEN int32_t rten_check_cpu(const char *const *features, const char *cpu);
+/* threads.c: logical processors, and physical cores, that this process may keep busy. */
+RTEN_HIDDEN int32_t rten_usable_processors(void);
+RTEN_HIDDEN int32_t rten_usable_cores(void);
+#define RTEN_MAX_THREADS 1024
+
+/* pool.c */
+RTEN_HIDDEN void rten_pool_retain(void);
+RTEN_HIDDEN void rten_pool_release(void); /* the last one joins the workers */
+RTEN_HIDDEN void rten_pool_after_fork(void);
+
+#endif /* RTEN_AOT_RUNTIME_H_ */

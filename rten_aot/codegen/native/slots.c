@@ -1,0 +1,9 @@
+/* Addresses that a branch of the host program leaves for what follows it: TIR cannot store them. */
+#include "rten_aot_internal.h"
+
+int32_t rten_aot_keep(int64_t *syms, int32_t slot, void *address) {
+  syms[slot] = (int64_t)(intptr_t)address;
+  return 0;
+}
+
+void *rten_aot_kept(const int64_t *syms, int32_t slot) { return (void *)(intptr_t)syms[slot]; }

@@ -1,0 +1,135 @@
+"""From scheduled TIR to object files, by TVM's LLVM code generator, in several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import tvm
+from tvm import tirx
+from tvm.ir import PointerType, PrimType, Var
+from tvm.s_tir.pipeline import default_s_tir_pipeline
+
+from rten_aot.codegen.program import kernel_sizes
+from rten_aot.errors import InternalError
+
+
+def raw_kernel(name: str, function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel as a plain C function.
+
+    It takes a pointer for each buffer parameter, then its size variables (``kernel_sizes``).
+    """
+    pointers: list[tirx.Var] = []
+    declarations: list[tirx.Stmt] = []
+    for param in function.params:
+        if isinstance(param.ty, tirx.BufferType):
+            pointer = Var(f"{param.name}_p", PointerType(PrimType(str(param.ty.dtype)), "global"))
+            pointers.append(pointer)
+            declarations.append(tirx.DeclBuffer(param, data=pointer))
+    body = tirx.SeqStmt([*declarations, function.body])
+    raw = tirx.PrimFunc([*pointers, *kernel_sizes(function)], body)
+    return _exported(name, raw)
+
+
+def _exported(name: str, function: tirx.PrimFunc) -> tirx.PrimFunc:
+    # calling_conv 1 keeps TVM's packed-function wrapper away: a plain C symbol remains.
+    function = function.with_attr("global_symbol", name).with_attr("calling_conv", 1)
+    return function.with_attr("tirx.noalias", True)
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def _on_cpu(
+    function: tirx.PrimFunc, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+) -> tirx.PrimFunc:
+    """State the device, which parallel loops need, and return 0 where nothing is returned yet."""
+    body = function.body
+    for key, value in (("device_type", 1), ("device_id", 0)):
+        body = tirx.AttrStmt(tirx.IntImm("int32", 0), key, tirx.IntImm("int32", value), body)
+    returns = str(function.ret_type) == "int32"
+    if not returns:
+        body = tirx.SeqStmt([body, tirx.Return(tirx.IntImm("int32", 0))])
+    return tirx.PrimFunc(function.params, body, PrimType("int32"), function.attrs)
+
+
+def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> tvm.IRModule:
+    """Plain C functions in the form that the code generator takes."""
+    mod = tvm.IRModule({tvm.ir.GlobalVar(n): _exported(n, f) for n, f in functions.items()})
+    pipeline, finalize_host, _ = default_s_tir_pipeline()
+    with tvm.transform.PassContext(opt_level=3):
+        mod = tirx.transform.BindTarget(tvm.target.Target(target, host=target))(mod)
+        mod = _on_cpu(pipeline(mod))
+        return finalize_host()(mod)
+
+
+def generate(
+    functions: Mapping[str, tirx.PrimFunc],
+    target: tvm.target.Target,
+    path: Path,
+    kind: str = "o",
+) -> Path:
+    """Write machine code (``kind`` "o"), assembly ("s") or LLVM IR ("ll") of plain C functions."""
+    module = tvm.get_global_func("target.build.llvm")(lower(functions, target), target)
+    if kind == "o":
+        module.write_to_file(str(path), "o")
+    else:
+        path.write_text(module.inspect_source("asm" if kind == "s" else "ll"))
+    return path
+
+
+_GROUPS: list[tuple[dict[str, tirx.PrimFunc], Path]] = []
+_TARGET: list[tvm.target.Target] = []
+
+
+def _generate_group(index: int) -> str:
+    functions, path = _GROUPS[index]
+    generate(functions, _TARGET[0], path)
+    return str(path)
+
+
+def generate_all(
+    functions: Mapping[str, tirx.PrimFunc],
+    target: tvm.target.Target,
+    folder: Path,
+    *,
+    workers: int | None = None,
+) -> list[Path]:
+    """Object files of all functions; their number and content depend on ``functions`` alone.
+
+    Worker processes are forked, so that the functions need not be serialised.
+    """
+    groups = _grouped(functions)
+    paths = [folder / f"code{i}.o" for i in range(len(groups))]
+    workers = min(workers or len(os.sched_getaffinity(0)), len(groups))
+    if workers <= 1:
+        for group, path in zip(groups, paths, strict=True):
+            generate(group, target, path)
+        return paths
+    _GROUPS[:] = list(zip(groups, paths, strict=True))
+    _TARGET[:] = [target]
+    try:
+        with warnings.catch_warnings():
+            # Forking with threads is safe here: TVM's have not been started by the compiler.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            with ProcessPoolExecutor(
+                workers, mp_context=multiprocessing.get_context("fork")
+            ) as pool:
+                list(pool.map(_generate_group, range(len(groups))))
+    except Exception as err:
+        raise InternalError(f"code generation failed: {err}") from err
+    finally:
+        _GROUPS.clear()
+        _TARGET.clear()
+    return paths
+
+
+GROUP_SIZE = 8
+"""Functions in one object: small groups share work evenly among processes, large ones cost less."""
+
+
+def _grouped(functions: Mapping[str, tirx.PrimFunc]) -> Sequence[dict[str, tirx.PrimFunc]]:
+    items = list(functions.items())
+    return [dict(items[i : i + GROUP_SIZE]) for i in range(0, len(items), GROUP_SIZE)]

@@ -1,0 +1,211 @@
+"""The host program as data: steps in order, with the storage that each one reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax, tirx
+
+from rten_aot.codegen.sizes import free_sizes
+
+
+@dataclass(eq=False)
+class Storage:
+    """A piece of memory that one value, and the views of it, live in."""
+
+
+@dataclass(eq=False)
+class Input(Storage):
+    """The memory of graph input ``index``."""
+
+    index: int
+
+
+@dataclass(eq=False)
+class Output(Storage):
+    """The memory of graph output ``index``."""
+
+    index: int
+
+
+@dataclass(eq=False)
+class Weight(Storage):
+    """A constant at ``offset`` in the weights."""
+
+    offset: int
+
+
+@dataclass(eq=False)
+class Planned(Storage):
+    """Workspace memory of ``size`` bytes, in use from step ``first`` to step ``last``.
+
+    A buffer with a ``home`` lies in that storage instead (a graph output, or the result of an If).
+    One whose size depends on what the model computes is ``dynamic``: allocated during the run.
+    """
+
+    size: tirx.Expr
+    first: int
+    last: int
+    factors: tuple[tirx.Expr, ...] = ()
+    """What ``size`` is the product of."""
+    dynamic: bool = False
+    home: Storage | None = None
+    index: int = -1
+
+    def root(self) -> Storage:
+        """The storage that this one lies in at last."""
+        return self.home.root() if isinstance(self.home, Planned) else self.home or self
+
+
+@dataclass(eq=False)
+class Kept(Storage):
+    """Memory whose address a branch left in ``slot``."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of kernel ``name``: pointers and sizes in the order of its parameters."""
+
+    name: str
+    pointers: tuple[Storage, ...]
+    sizes: tuple[tirx.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copies ``size`` bytes."""
+
+    target: Storage
+    source: Storage
+    size: tirx.Expr
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Allocates a dynamic buffer."""
+
+    storage: Planned
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Leaves a size in a slot, from which ``Recall`` reads it after the branch."""
+
+    slot: int
+    value: tirx.Expr
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Defines a size variable by what was published in the slot."""
+
+    var: tirx.Var
+    slot: int
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Leaves the address of a storage in a slot."""
+
+    slot: int
+    storage: Storage
+
+
+@dataclass(frozen=True)
+class HandOut:
+    """Tells the runtime where a graph output of dynamic shape lies."""
+
+    output: int
+    storage: Storage
+
+
+@dataclass(frozen=True)
+class Require:
+    """A condition on sizes; if it does not hold, node ``node`` has failed."""
+
+    condition: tirx.Expr
+    node: int
+
+
+@dataclass(frozen=True)
+class If:
+    """One of two step lists, by the first element of ``condition``."""
+
+    condition: Storage
+    dtype: str
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+Step: TypeAlias = KernelCall | Copy | Allocate | Publish | Recall | Keep | HandOut | Require | If
+
+
+@dataclass(frozen=True)
+class SizeCheck:
+    """A condition on sizes, the node that imposes it and what to say when it fails."""
+
+    condition: tirx.Expr
+    node: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A scheduled kernel, whose last ``scratch`` parameters are work memory."""
+
+    name: str
+    function: tirx.PrimFunc
+    scratch: int
+
+
+@dataclass
+class Program:
+    """Everything the host program needs: steps, buffers, weights and sizes."""
+
+    steps: tuple[Step, ...]
+    buffers: list[Planned]
+    weights: list[tuple[int, npt.NDArray[np.generic]]]
+    weight_bytes: int
+    input_types: list[relax.TensorType]
+    output_types: list[relax.TensorType]
+    sizes: list[tirx.Var]
+    """Size variables that the inputs' shapes bind, in order of first use."""
+    slots: int
+    """Number of int64 slots: one for each of ``sizes``, then those that steps publish in."""
+    checks: list[SizeCheck]
+    """Conditions on ``sizes`` alone, tested before the first step."""
+    dynamic_dims: dict[int, list[int | None]] = field(default_factory=dict)
+    """For an output of dynamic shape: the slot that holds each size, None if it is not dynamic."""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every buffer's size is known at compile time."""
+        return all(isinstance(b.size, tirx.IntImm) and not b.dynamic for b in self.buffers)
+
+
+@dataclass(frozen=True)
+class SourceFunction:
+    """A Relax function after scheduling, with its checks."""
+
+    function: relax.Function
+    checks: Sequence[SizeCheck]
+
+
+def kernel_sizes(function: tirx.PrimFunc) -> list[tirx.Var]:
+    """The size variables of a kernel: int64 parameters, then those that only shapes speak of."""
+    found: dict[tirx.Var, None] = {}
+    for param in function.params:
+        if not isinstance(param.ty, tirx.BufferType):
+            found.setdefault(param)
+    for param in function.params:
+        if isinstance(param.ty, tirx.BufferType):
+            for dim in param.ty.shape:
+                for var in sorted(free_sizes(dim), key=lambda v: v.name):
+                    found.setdefault(var)
+    return list(found)

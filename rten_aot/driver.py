@@ -1,0 +1,211 @@
+"""The whole way from a .rten file to a shared library."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+import rten_aot
+from rten_aot.codegen.build import Code, make_code, make_library
+from rten_aot.codegen.entry import Interface
+from rten_aot.codegen.link import c_header
+from rten_aot.codegen.objects import generate
+from rten_aot.codegen.program import Kernel, SizeCheck
+from rten_aot.diagnostics import Note, Progress, ignore_note, ignore_progress
+from rten_aot.format import read_model
+from rten_aot.format.graph import Dim, Model
+from rten_aot.importer import ImportedModel, TensorSpec, import_model
+from rten_aot.options import Emit, default_output
+from rten_aot.passes.apply_schedules import apply_schedules
+from rten_aot.passes.base import is_relax
+from rten_aot.passes.pipeline import lower, optimise
+from rten_aot.runtime import load
+from rten_aot.targets import get_machine
+from rten_aot.targets.base import Machine
+
+
+def compile(
+    model: str | Path,
+    output: str | Path | None = None,
+    *,
+    target: str = "llvm",
+    shapes: Mapping[str, Sequence[Dim]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    opt_level: int = 3,
+    emit: Emit = "lib",
+    explain: Note | None = None,
+    progress: Progress | None = None,
+    symbol_prefix: str | None = None,
+) -> Path:
+    """Compile a model; see ``rten_aot.compile``, which has the same parameters."""
+    out = Path(output) if output is not None else default_output(model, emit)
+    begin = time.perf_counter()
+    note = explain or ignore_note
+
+    def stage(name: str) -> None:
+        (progress or ignore_progress)(name, time.perf_counter() - begin)
+
+    machine = get_machine(target)
+    if emit == "header":
+        return _write(out, c_header(symbol_prefix))
+    stage("reading")
+    parsed = read_model(model)
+    stage("importing")
+    imported = import_model(parsed, shapes=shapes, dims=dims)
+    stage("optimising")
+    mod = optimise(imported.module(), machine, opt_level, _evaluator(machine), note)
+    if emit == "relax":
+        return _write(out, mod.script())
+    code = _schedule(mod, _checks(imported), machine, note, stage)
+    if emit == "tir":
+        functions = {tvm.ir.GlobalVar(n): f for n, f in code.functions.items()}
+        return _write(out, tvm.IRModule(functions).script())
+    if emit in ("llvm", "asm"):
+        stage("generating machine code")
+        kind = "ll" if emit == "llvm" else "s"
+        return _write_with(
+            out, lambda path: generate(code.functions, machine.tvm_target(), path, kind)
+        )
+    make_library(
+        code,
+        machine,
+        lambda size: _interface(parsed, imported, machine, code, size),
+        out,
+        symbol_prefix=symbol_prefix,
+        relocatable=emit == "obj",
+        stage=stage,
+    )
+    return out
+
+
+def _schedule(
+    mod: tvm.IRModule,
+    checks: Mapping[str, Sequence[SizeCheck]],
+    machine: Machine,
+    note: Note,
+    stage: Callable[[str], None],
+) -> Code:
+    scheduled = apply_schedules(
+        mod, machine, note, lambda done, total: stage(f"scheduling kernel {done + 1} of {total}")
+    )
+    kernels = {n: Kernel(s.name, s.function, s.scratch) for n, s in scheduled.items()}
+    functions: dict[str, relax.Function] = {
+        v.name_hint: f for v, f in mod.functions.items() if is_relax(f)
+    }
+    return make_code(functions, checks, kernels)
+
+
+def _checks(imported: ImportedModel) -> dict[str, list[SizeCheck]]:
+    return {
+        name: [SizeCheck(c.condition, c.node, c.message) for c in function.checks]
+        for name, function in imported.functions.items()
+    }
+
+
+def _evaluator(machine: Machine) -> Callable[[tvm.IRModule], list[npt.NDArray[np.generic]]]:
+    """Runs modules without inputs, for constant folding, on the machine that compiles."""
+    host = machine if machine.runs_here() else get_machine("llvm -mcpu=native")
+
+    def evaluate(mod: tvm.IRModule) -> list[npt.NDArray[np.generic]]:
+        code = _schedule(lower(mod, fused=False), {}, host, ignore_note, lambda _name: None)
+        names = [f"output_{i}" for i in range(len(code.program.output_types))]
+        outputs = [
+            TensorSpec(n, str(ty.dtype), tuple(int(d.value) for d in ty.shape.values))
+            for n, ty in zip(names, code.program.output_types, strict=True)
+        ]
+        facts = _facts((), outputs, host, code, 0)
+        interface = Interface([], names, [], {}, host.name, host.features, facts)
+        with tempfile.TemporaryDirectory(prefix="rten-aot-fold-") as folder:
+            library = Path(folder, "constants.so")
+            make_library(code, host, lambda _size: interface, library)
+            with load(library, num_threads=1) as model:
+                return list(model())
+
+    return evaluate
+
+
+def _interface(
+    model: Model, imported: ImportedModel, machine: Machine, code: Code, code_bytes: int
+) -> Interface:
+    facts = _facts(imported.inputs, imported.outputs, machine, code, code_bytes)
+    facts["model"] = {
+        "sha256": model.sha256,
+        "format": model.format,
+        "metadata": dict(model.metadata),
+    }
+    return Interface(
+        [t.name for t in imported.inputs],
+        [t.name for t in imported.outputs],
+        imported.nodes,
+        imported.size_names,
+        machine.name,
+        machine.features,
+        facts,
+    )
+
+
+def _facts(
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    machine: Machine,
+    code: Code,
+    code_bytes: int,
+) -> dict[str, Any]:
+    """The artifact's metadata, but for the model's own."""
+
+    def tensors(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+        return [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in specs]
+
+    return {
+        "abi": 1,
+        "model": {},
+        "inputs": tensors(inputs),
+        "outputs": tensors(outputs),
+        "target": {
+            "kind": "llvm",
+            "triple": machine.triple,
+            "cpu": machine.cpu,
+            "features": list(machine.features),
+            "levels": [],
+            "archs": [],
+        },
+        "sizes": {
+            "weights": code.program.weight_bytes,
+            "code": code_bytes,
+            "workspace": code.workspace,
+        },
+        "versions": {
+            "rten_aot": rten_aot.__version__,
+            "tvm": tvm.__version__,
+            "ziglang": metadata.version("ziglang"),
+        },
+    }
+
+
+def _write(path: Path, text: str) -> Path:
+    return _write_with(path, lambda temporary: temporary.write_text(text))
+
+
+def _write_with(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file as a whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        shutil.copymode(path, temporary) if path.exists() else temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,224 @@
+"""What an operator's importing function can ask and do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from rten_aot.dialect import registry as dialect
+from rten_aot.errors import ShapeError, UnsupportedOpError
+from rten_aot.format.graph import OpNode
+from rten_aot.importer.attrs import AttrReader
+
+if TYPE_CHECKING:
+    from rten_aot.importer.translate import Scope, Translator
+
+Size: TypeAlias = "int | tirx.Expr"
+Contents: TypeAlias = npt.NDArray[np.object_]
+
+MAX_KNOWN_ELEMENTS = 256
+"""Tensors with more elements are data, not shape arithmetic; their content is not tracked."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on sizes that the host program tests before the first kernel that needs it."""
+
+    condition: tirx.Expr
+    node: int
+    message: str
+
+
+@dataclass
+class GraphState:
+    """What is shared by all nodes of one graph (the main graph or a branch)."""
+
+    builder: relax.BlockBuilder
+    checks: list[Check] = field(default_factory=list)
+    known: dict[relax.Var, Contents] = field(default_factory=dict)
+    analyzer: Analyzer = field(default_factory=Analyzer)
+
+
+def static(size: Size) -> int | None:
+    """The size as a Python int, None if it is symbolic."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, tirx.IntImm):
+        return int(size.value)
+    return None
+
+
+class OpContext:
+    """One node under conversion. All sizes are Python ints or int64 PrimExprs."""
+
+    def __init__(
+        self,
+        state: GraphState,
+        node: OpNode,
+        node_index: int,
+        translator: Translator,
+        scope: Scope,
+    ) -> None:
+        self.state = state
+        self.node = node
+        self.node_index = node_index
+        self.attrs = AttrReader(node)
+        self.translator = translator
+        self.scope = scope
+
+    # -- emitting ------------------------------------------------------------------------------
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        """Bind an expression to a new variable of known type."""
+        return self.state.builder.emit(expr)
+
+    def call(self, name: str, *operands: relax.Expr, **attrs: dialect.AttrValue) -> Any:
+        """Emit a call of the operator ``rten.<name>``; a list of variables if it gives many."""
+        result = self.emit(dialect.call(name, *operands, **attrs))
+        if isinstance(result.ty, relax.TupleType):
+            return [self.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+        return result
+
+    def const(self, array: npt.ArrayLike, dtype: str | None = None) -> relax.Expr:
+        """A constant tensor."""
+        data = np.ascontiguousarray(array, dtype).reshape(np.shape(array))
+        return relax.const(data, str(data.dtype))
+
+    def known(self, array: Contents | npt.ArrayLike, dtype: str) -> relax.Expr:
+        """A tensor whose content is known now: ints, floats or int64 PrimExprs.
+
+        It is a constant if all elements are numbers; otherwise it is computed from the sizes at run
+        time, if anything uses it as data.
+        """
+        content = np.array(array, dtype=object)
+        flat = [self._simplify(v) for v in content.flat]
+        if not any(isinstance(v, tvm.ir.Expr) for v in flat):
+            values = content if dtype == "float32" else _wrap(content, dtype)
+            return self.const(values.astype(dtype))
+        for position, value in enumerate(flat):
+            content.flat[position] = value
+        vector = self.call("sizes_to_tensor", self.shape_expr(flat), dtype=dtype)
+        result = self.reshape(vector, list(content.shape))
+        self.state.known[result] = content
+        return result
+
+    def reshape(self, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
+        """The same elements under another shape, at no cost."""
+        return self.emit(relax.op.reshape(x, self.shape_expr(shape)))
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def shape(self, x: relax.Expr) -> list[Size]:
+        """The shape; static sizes as Python ints."""
+        sizes: list[Size] = []
+        for dim in x.ty.shape.values:
+            known = static(dim)
+            sizes.append(self._simplify(dim) if known is None else known)
+        return sizes
+
+    def rank(self, x: relax.Expr) -> int:
+        """The number of axes."""
+        return len(x.ty.shape.values)
+
+    def dtype(self, x: relax.Expr) -> str:
+        """The element type: float32, int32, int8 or uint8."""
+        return str(x.ty.dtype)
+
+    def constant_array(self, x: relax.Expr) -> npt.NDArray[Any] | None:
+        """The value of a constant, None if ``x`` is none."""
+        if isinstance(x, tvm.ir.GenericConst):
+            value: npt.NDArray[Any] = x.value.numpy()
+            return value
+        return None
+
+    def contents(self, x: relax.Expr) -> Contents | None:
+        """The elements of a small tensor whose content is known now, else None."""
+        if isinstance(x, tvm.ir.GenericConst):
+            array = x.value.numpy()
+            if array.size > MAX_KNOWN_ELEMENTS:
+                return None
+            result = np.empty(array.shape, dtype=object)
+            result[...] = array.tolist() if array.dtype != np.float32 else array.astype(object)
+            return result
+        return self.state.known.get(x)
+
+    def ints(self, x: relax.Expr, what: str) -> list[Size]:
+        """The known integers in ``x``; ``what`` names the input in the error if they are not."""
+        content = self.contents(x)
+        if content is None:
+            self.fail(f"{what} must be known at compile time (constants or sizes of inputs)")
+        return [int(v) if not isinstance(v, tvm.ir.Expr) else v for v in content.flat]
+
+    def shape_expr(self, sizes: Sequence[Size]) -> relax.ShapeExpr:
+        """Sizes as an operand."""
+        return relax.ShapeExpr([tirx.const(s, "int64") if isinstance(s, int) else s for s in sizes])
+
+    def normalize_axis(self, axis: int, rank: int, attr: str = "axis") -> int:
+        """``axis`` counted from 0; it must lie in [-rank, rank)."""
+        if not -rank <= axis < rank:
+            raise ShapeError(
+                f"value {axis} is out of range for a tensor of rank {rank}",
+                node=self.node.name,
+                op=self.node.op,
+                attr=attr,
+            )
+        return axis % rank
+
+    # -- sizes that must agree -----------------------------------------------------------------
+
+    def same(self, a: Size, b: Size) -> bool:
+        """Whether two sizes are known to be equal."""
+        return bool(self.state.analyzer.can_prove_equal(_expr(a), _expr(b)))
+
+    def require(self, condition: tirx.Expr, message: str) -> None:
+        """Have the condition tested when the model runs."""
+        text = f'in node "{self.node.name}" ({self.node.op}): {message}'
+        self.state.checks.append(Check(condition, self.node_index, text))
+
+    def equal_dims(self, a: Size, b: Size, what: str = "sizes") -> Size:
+        """The one size that both stand for; a run-time check where that is not known now."""
+        a, b = self._simplify(a), self._simplify(b)
+        if self.same(a, b):
+            return a
+        if isinstance(a, int) and isinstance(b, int):
+            self.shape_error(f"{what} {a} and {b} differ")
+        self.require(tirx.EQ(_expr(a), _expr(b)), f"{what} differ")
+        return a if isinstance(a, int) else b
+
+    # -- refusing ------------------------------------------------------------------------------
+
+    def fail(self, message: str, attr: str | None = None, hint: str | None = None) -> NoReturn:
+        """Refuse what is not supported."""
+        raise UnsupportedOpError(
+            message, node=self.node.name, op=self.node.op, attr=attr, hint=hint
+        )
+
+    def shape_error(self, message: str, hint: str | None = None) -> NoReturn:
+        """Refuse shapes or types that contradict each other."""
+        raise ShapeError(message, node=self.node.name, op=self.node.op, hint=hint)
+
+    def _simplify(self, value: Any) -> Any:
+        if isinstance(value, tirx.IntImm):
+            return int(value.value)
+        if isinstance(value, tvm.ir.Expr):
+            simple = self.state.analyzer.simplify(value)
+            return int(simple.value) if isinstance(simple, tirx.IntImm) else simple
+        return value
+
+
+def _expr(size: Size) -> tirx.Expr:
+    return tirx.const(size, "int64") if isinstance(size, int) else size
+
+
+def _wrap(values: Contents, dtype: str) -> npt.NDArray[Any]:
+    info = np.iinfo(dtype)
+    span = info.max - info.min + 1
+    flat = [(int(v) - info.min) % span + info.min for v in values.flat]
+    return np.array(flat, dtype=dtype).reshape(values.shape)

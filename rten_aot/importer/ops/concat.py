@@ -1,0 +1,46 @@
+"""Concat: https://onnx.ai/onnx/operators/onnx__Concat.html."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
+from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
+from rten_aot.importer.registry import op
+from rten_aot.importer.sizes import refined
+
+
+@op("Concat")
+def concat(ctx: OpContext, *xs: relax.Expr | None) -> relax.Expr:
+    """The inputs one after the other along an axis."""
+    present = [x for x in xs if x is not None]
+    if not present:
+        ctx.shape_error("has no inputs")
+    rank, dtype = ctx.rank(present[0]), ctx.dtype(present[0])
+    axis = ctx.normalize_axis(ctx.attrs.int("axis"), rank)
+    for x in present[1:]:
+        if ctx.rank(x) != rank:
+            ctx.shape_error(f"inputs have ranks {rank} and {ctx.rank(x)}")
+        if ctx.dtype(x) != dtype:
+            ctx.shape_error(f"inputs are {dtype} and {ctx.dtype(x)}")
+    if len(present) == 1:
+        return present[0]
+    contents = [ctx.contents(x) for x in present]
+    known = [content for content in contents if content is not None]
+    if len(known) == len(present) and sum(c.size for c in known) <= MAX_KNOWN_ELEMENTS:
+        return ctx.known(np.concatenate(known, axis), dtype)
+    common = ctx.shape(present[0])
+    for x in present[1:]:
+        for i, size in enumerate(ctx.shape(x)):
+            if i != axis:
+                common[i] = ctx.equal_dims(common[i], size, f"sizes of axis {i}")
+    operands = []
+    for x in present:
+        shape = ctx.shape(x)
+        if isinstance(shape[axis], int) and shape[axis] == 0:
+            continue
+        operands.append(refined(ctx, x, [*common[:axis], shape[axis], *common[axis + 1 :]]))
+    if not operands:
+        return present[0]
+    return operands[0] if len(operands) == 1 else ctx.call("concat", *operands, axis=axis)

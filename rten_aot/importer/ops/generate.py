@@ -1,0 +1,114 @@
+"""Operators that make tensors from sizes and numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm
+from tvm import relax
+
+import rten_aot.dialect.generate
+import rten_aot.dialect.indexing  # noqa: F401  (both define what is emitted here)
+from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
+from rten_aot.importer.ops.layout import small
+from rten_aot.importer.registry import op
+from rten_aot.importer.sizes import ceil_div, maximum
+
+_DTYPES = {"Int32": "int32", "Float": "float32", "Int8": "int8", "UInt8": "uint8"}
+
+
+@op("ConstantOfShape", limits="the shape must be a constant or made of the inputs' sizes")
+def constant_of_shape(ctx: OpContext, shape: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
+    value = ctx.attrs.scalar("value", default=0.0)
+    sizes = ctx.ints(shape, "the shape")
+    if any(isinstance(s, int) and s < 0 for s in sizes):
+        ctx.shape_error("a size is negative")
+    dtype = "int32" if isinstance(value, int) else "float32"
+    if small(sizes):
+        return ctx.known(np.full(sizes, value, dtype=object), dtype)
+    return ctx.call("full", ctx.shape_expr(sizes), value=value, dtype=dtype)
+
+
+@op("Range", limits="operands must be constants or, of integers, made of the inputs' sizes")
+def range_(ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__Range.html."""
+    if ctx.dtype(start) == "float32":
+        return _float_range(ctx, *(_number(ctx, x) for x in (start, limit, delta)))
+    first, end, step = (_scalar(ctx, x) for x in (start, limit, delta))
+    if not isinstance(step, int):
+        ctx.fail("delta must be constant")
+    if step == 0:
+        ctx.shape_error("delta is 0")
+    distance = end - first if step > 0 else first - end
+    count = maximum(ceil_div(distance, abs(step)), 0)
+    if isinstance(first, int) and isinstance(count, int) and count <= MAX_KNOWN_ELEMENTS:
+        return ctx.known(np.array([first + i * step for i in range(count)], object), "int32")
+    return ctx.call("arange", ctx.shape_expr([first, step]), ctx.shape_expr([count]))
+
+
+def _scalar(ctx: OpContext, x: relax.Expr) -> Size:
+    values = ctx.ints(x, "start, limit and delta")
+    if len(values) != 1:
+        ctx.shape_error("start, limit and delta must have one element each")
+    return values[0]
+
+
+def _number(ctx: OpContext, x: relax.Expr) -> float:
+    value = ctx.contents(x)
+    if value is None or value.size != 1 or isinstance(value.flat[0], tvm.ir.Expr):
+        ctx.fail("start, limit and delta must be constant numbers")
+    return float(value.flat[0])
+
+
+def _float_range(ctx: OpContext, start: float, limit: float, step: float) -> relax.Expr:
+    if step == 0 or not math.isfinite((limit - start) / step):
+        ctx.shape_error(f"there is no range from {start} to {limit} by {step}")
+    count = max(math.ceil((limit - start) / step), 0)
+    if count <= MAX_KNOWN_ELEMENTS:
+        steps = np.arange(count, dtype=np.float32) * np.float32(step)
+        return ctx.const(np.float32(start) + steps, "float32")
+    return ctx.call("float_arange", ctx.shape_expr([count]), start=start, step=step)
+
+
+@op("EyeLike")
+def eye_like(ctx: OpContext, x: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__EyeLike.html."""
+    own = next(name for name, dtype in _DTYPES.items() if dtype == ctx.dtype(x))
+    dtype = ctx.attrs.enum("dtype", _DTYPES, default=own)
+    k = ctx.attrs.int("k", default=0)
+    shape = ctx.shape(x)
+    if len(shape) != 2:
+        ctx.shape_error(f"the input has rank {len(shape)}; needed: 2")
+    return ctx.call("eye", ctx.shape_expr(shape), k=k, dtype=dtype)
+
+
+@op("OneHot", limits="depth must be a constant or made of the inputs' sizes")
+def one_hot(
+    ctx: OpContext, indices: relax.Expr, depth: relax.Expr, values: relax.Expr
+) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
+    axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(indices) + 1)
+    sizes = ctx.ints(depth, "depth")
+    if len(sizes) != 1 or (isinstance(sizes[0], int) and sizes[0] < 0):
+        ctx.shape_error(f"depth {sizes} is no size")
+    if ctx.rank(values) != 1:
+        ctx.shape_error(f"values have rank {ctx.rank(values)}; needed: 1")
+    ctx.equal_dims(ctx.shape(values)[0], 2, "values must be two; sizes")
+    return ctx.call("one_hot", indices, ctx.shape_expr(sizes), values, axis=axis)
+
+
+@op("Trilu")
+def trilu(ctx: OpContext, x: relax.Expr, k: relax.Expr | None = None) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
+    upper = ctx.attrs.bool("upper", default=True)
+    if ctx.rank(x) < 2:
+        ctx.shape_error(f"the input has rank {ctx.rank(x)}; needed: 2 or more")
+    diagonal: relax.Expr = ctx.shape_expr([0])
+    if k is not None:
+        if any(size != 1 for size in ctx.shape(k)):
+            ctx.shape_error("k must have one element")
+        known = ctx.contents(k)
+        diagonal = k if known is None else ctx.shape_expr(ctx.ints(k, "k"))
+    return ctx.call("trilu", x, diagonal, upper=upper)

@@ -1,0 +1,99 @@
+"""Pad: https://onnx.ai/onnx/operators/onnx__Pad.html."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
+from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.ops.layout import small
+from rten_aot.importer.registry import op
+from rten_aot.importer.sizes import at_least, text
+
+_MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
+
+
+@op("Pad", limits="pads must be constants or made of the inputs' sizes")
+def pad(
+    ctx: OpContext,
+    x: relax.Expr,
+    pads: relax.Expr,
+    value: relax.Expr | None = None,
+    axes: relax.Expr | None = None,
+) -> relax.Expr:
+    """More elements, or fewer, before and after those of some axes."""
+    mode = ctx.attrs.enum("mode", _MODES, default="Constant")
+    counts, shape = ctx.ints(pads, "pads"), ctx.shape(x)
+    places = list(range(len(shape)))
+    if axes is not None:
+        places = []
+        for axis in ctx.ints(axes, "axes"):
+            if not isinstance(axis, int):
+                ctx.fail("axes must be constant")
+            places.append(ctx.normalize_axis(axis, len(shape), "axes"))
+    if len(counts) != 2 * len(places):
+        ctx.shape_error(f"{len(counts)} pads are given for {len(places)} axes")
+    befores, afters = counts[: len(places)], counts[len(places) :]
+    padded = []
+    for axis, before, after in zip(places, befores, afters, strict=True):
+        if _zero(before) and _zero(after):
+            continue
+        size = shape[axis]
+        at_least(ctx, size + before + after, 0, f"pads {text([before, after])} leave less than 0")
+        if mode != "constant":
+            at_least(ctx, size, 1, "an empty axis has nothing to repeat")
+        padded.append((axis, before, after))
+    if not padded:
+        return x
+    constant, operands = _filler(ctx, x, value)
+    content = ctx.contents(x)
+    if content is not None and mode == "constant" and not operands:
+        if (known := _pad_known(ctx, x, content, padded, constant)) is not None:
+            return known
+    return ctx.call(
+        "pad",
+        x,
+        ctx.shape_expr([before for _, before, _ in padded]),
+        ctx.shape_expr([after for _, _, after in padded]),
+        *operands,
+        axes=[axis for axis, _, _ in padded],
+        mode=mode,
+        constant=constant,
+    )
+
+
+def _zero(count: Size) -> bool:
+    return isinstance(count, int) and count == 0
+
+
+def _filler(
+    ctx: OpContext, x: relax.Expr, value: relax.Expr | None
+) -> tuple[int | float, list[relax.Expr]]:
+    """What to fill with: a number, or a tensor of rank 0."""
+    if value is None:
+        return 0, []
+    if ctx.dtype(value) != ctx.dtype(x):
+        ctx.shape_error(f"the value is {ctx.dtype(value)}, the input {ctx.dtype(x)}")
+    content = ctx.contents(value)
+    if content is None or not isinstance(content.flat[0], (int, float, np.floating)):
+        return 0, [ctx.reshape(value, [])]
+    number = content.flat[0]
+    return (float(number) if ctx.dtype(x) == "float32" else int(number)), []
+
+
+def _pad_known(
+    ctx: OpContext,
+    x: relax.Expr,
+    content: np.ndarray[tuple[int, ...], np.dtype[np.object_]],
+    padded: list[tuple[int, Size, Size]],
+    constant: int | float,
+) -> relax.Expr | None:
+    widths = [(0, 0)] * content.ndim
+    for axis, before, after in padded:
+        if not isinstance(before, int) or not isinstance(after, int) or min(before, after) < 0:
+            return None
+        widths[axis] = (before, after)
+    if not small([n + sum(w) for n, w in zip(content.shape, widths, strict=True)]):
+        return None
+    return ctx.known(np.pad(content, widths, constant_values=constant), ctx.dtype(x))

@@ -1,0 +1,121 @@
+/* The C interface of a model that rten-aot compiled to a shared library. C99 and C++.
+ *
+ *   rten_aot_model *model;
+ *   if (rten_aot_create(NULL, &model) != 0) { puts(rten_aot_error()); return 1; }
+ *   DLTensor out = {0};                       // data == NULL: the model owns the memory
+ *   if (rten_aot_run(model, &in, 1, &out, 1) != 0) puts(rten_aot_error());
+ *   rten_aot_destroy(model);
+ *
+ * Every function may be called from any thread. Several handles may run at the same time; one
+ * handle runs one call at a time. The library never aborts, prints or exits.
+ */
+#ifndef RTEN_AOT_H_
+#define RTEN_AOT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Tensors are DLPack's (https://dmlc.github.io/dlpack); its own header may come first. */
+#ifndef DLPACK_DLPACK_H_
+#define DLPACK_DLPACK_H_
+
+#ifdef __cplusplus
+typedef enum : int32_t {
+#else
+typedef enum {
+#endif
+  kDLCPU = 1,
+  kDLCUDA = 2,
+  kDLCUDAHost = 3,
+  kDLCUDAManaged = 13
+} DLDeviceType;
+
+typedef struct {
+  DLDeviceType device_type;
+  int32_t device_id;
+} DLDevice;
+
+typedef enum { kDLInt = 0U, kDLUInt = 1U, kDLFloat = 2U } DLDataTypeCode;
+
+typedef struct {
+  uint8_t code; /* a DLDataTypeCode */
+  uint8_t bits;
+  uint16_t lanes; /* always 1 here */
+} DLDataType;
+
+typedef struct {
+  void *data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t *shape;
+  int64_t *strides; /* in elements; NULL = compact, row-major */
+  uint64_t byte_offset;
+} DLTensor;
+
+#endif /* DLPACK_DLPACK_H_ */
+
+#ifndef RTEN_AOT_TYPES_
+#define RTEN_AOT_TYPES_
+
+/* What the functions return. The text of a failure is rten_aot_error(). */
+enum {
+  RTEN_AOT_OK = 0,
+  RTEN_AOT_BAD_ARGUMENT = 1,
+  RTEN_AOT_UNSUPPORTED_DEVICE = 2, /* the CPU or driver cannot run this artifact */
+  RTEN_AOT_OUT_OF_MEMORY = 3,
+  RTEN_AOT_RUN_FAILED = 4 /* the model failed at run time, e.g. an index out of range */
+};
+
+typedef struct rten_aot_model rten_aot_model;
+
+/* NULL or all zero means defaults; otherwise set struct_size = sizeof(rten_aot_options). */
+typedef struct {
+  uint32_t struct_size;
+  /* 0 = RTEN_AOT_NUM_THREADS if set, else the physical cores this process may use. */
+  int32_t num_threads;
+  int32_t device_id; /* GPU artifacts; 0 on CPUs */
+  uint32_t flags;    /* none defined yet: 0 */
+  uint64_t seed;     /* of random operators; 0 = a different one for every handle */
+  void *stream;      /* GPU artifacts; NULL on CPUs */
+  /* Memory for intermediate results, 64-byte aligned, used by this handle alone while it lives;
+     its size is "sizes"."workspace" of the metadata. NULL = the library allocates. */
+  void *workspace;
+  uint64_t workspace_bytes;
+} rten_aot_options;
+
+#endif /* RTEN_AOT_TYPES_ */
+
+/* A JSON text that describes the model: inputs, outputs, target, sizes. Never NULL. */
+const char *rten_aot_metadata(void);
+
+/* Makes a handle. Fails with RTEN_AOT_UNSUPPORTED_DEVICE when the CPU lacks a needed feature. */
+int32_t rten_aot_create(const rten_aot_options *options, rten_aot_model **out);
+
+/* Runs the model. Tensors come in the metadata's order.
+ *
+ * Inputs: dtype, rank, fixed dimensions and dimensions of one name are checked; strides must be
+ * NULL or compact; data may be NULL for zero elements.
+ * Outputs: where data is NULL the model sets every field; data and shape then belong to the model
+ * until this handle's next run, to which the struct may be passed again as it is. Otherwise dtype
+ * and shape must be right and the result is written to data; that memory must overlap no input
+ * and no other output. A failed run leaves the structs as they were (memory given by the caller
+ * may be partly written). */
+int32_t rten_aot_run(rten_aot_model *model, const DLTensor *inputs, int32_t num_inputs,
+                     DLTensor *outputs, int32_t num_outputs);
+
+/* The message of the calling thread's last failure; never NULL, valid until its next failure. */
+const char *rten_aot_error(void);
+
+/* Frees a handle (NULL is fine). The last one also ends the worker threads, so that the library
+ * may be unloaded. */
+void rten_aot_destroy(rten_aot_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* RTEN_AOT_H_ */

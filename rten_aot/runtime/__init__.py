@@ -1,0 +1,6 @@
+"""Load and run compiled models. Needs NumPy only; imports nothing else of this package."""
+
+from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.runtime.model import Model, TensorInfo, load
+
+__all__ = ["InputError", "Model", "ModelLoadError", "ModelRunError", "TensorInfo", "load"]

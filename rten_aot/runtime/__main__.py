@@ -1,0 +1,139 @@
+"""``python -m rten_aot.runtime``: describe, run or time a compiled model where only NumPy is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.runtime.inputs import Array
+from rten_aot.runtime.model import Model, TensorInfo, load
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the command line says; returns the exit code."""
+    args = _parser().parse_args(words)
+    try:
+        with load(args.model, num_threads=args.threads) as model:
+            match args.command:
+                case "describe":
+                    _describe(model, as_json=args.json)
+                case "run":
+                    _run(model, args.input, args.output)
+                case _:
+                    _time(model, args.input, args.repeats)
+    except (ModelLoadError, InputError, ModelRunError, OSError) as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rten_aot.runtime", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    describe = commands.add_parser("describe", help="show inputs, outputs and the target")
+    describe.add_argument("--json", action="store_true", help="all metadata, as JSON")
+    run = commands.add_parser("run", help="run once and show the outputs")
+    run.add_argument("--output", metavar="Y.npz", type=Path, help="write the outputs to a file")
+    times = commands.add_parser("time", help="time runs")
+    times.add_argument("--repeats", metavar="N", type=_positive, default=20, help="default 20")
+    for command in (describe, run, times):
+        command.add_argument("model", metavar="MODEL.so")
+        command.add_argument("--threads", metavar="N", type=_positive)
+    for command in (run, times):
+        command.add_argument(
+            "--input",
+            metavar="FILE",
+            action="append",
+            default=[],
+            help="NAME=X.npy for one input, or X.npz for several; random values by default",
+        )
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _describe(model: Model, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(model.metadata, indent=2, ensure_ascii=False))
+        return
+    for title, infos in (("inputs", model.inputs), ("outputs", model.outputs)):
+        print(f"{title}:")
+        for info in infos:
+            print(f"  {info.name}  {info.dtype}  {_shape_text(info.shape)}")
+    target = model.metadata.get("target", {})
+    print(f"target: {target.get('triple', 'unknown')} {target.get('cpu', '')}".rstrip())
+
+
+def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
+    results = model.run(_inputs(model, files))
+    for name, array in results.items():
+        first = " ".join(f"{value:.6g}" for value in array.reshape(-1)[:4].tolist())
+        more = " ..." if array.size > 4 else ""
+        print(f"{name}  {array.dtype}  {_shape_text(array.shape)}  {first}{more}")
+    if output is not None:
+        # numpy.savez takes names as keyword arguments, of which it has some itself.
+        with zipfile.ZipFile(output, "w") as archive:
+            for name, array in results.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _time(model: Model, files: Sequence[str], repeats: int) -> None:
+    inputs = _inputs(model, files)
+    model.run(inputs)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        model.run(inputs)
+        times.append((time.perf_counter() - start) * 1e3)
+    times.sort()
+    print(f"best {times[0]:.3f} ms  median {times[len(times) // 2]:.3f} ms  ({repeats} runs)")
+
+
+def _inputs(model: Model, files: Sequence[str]) -> dict[str, Array]:
+    if not files:
+        return {info.name: _random(info) for info in model.inputs}
+    arrays: dict[str, Array] = {}
+    for text in files:
+        # Names may hold "=": the model's own decide where the name ends.
+        names = [info.name for info in model.inputs if text.startswith(info.name + "=")]
+        name = max(names, key=len, default="")
+        path = text[len(name) + 1 :] if name else text
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as err:
+            raise InputError(f"{path}: not a file with plain arrays ({err})") from err
+        if isinstance(loaded, np.ndarray) != bool(name):
+            raise InputError(f'"{text}" is neither NAME=X.npy nor X.npz')
+        arrays.update({name: loaded} if name else dict(loaded))
+    return arrays
+
+
+def _random(info: TensorInfo) -> Array:
+    """Seeded values; free dimensions are 1 and integers 0 or 1, in range as indices and masks."""
+    shape = tuple(size if isinstance(size, int) else 1 for size in info.shape)
+    generator = np.random.default_rng(0)
+    if info.dtype == "float32":
+        return generator.standard_normal(shape, dtype=np.float32)
+    return generator.integers(0, 2, shape, dtype=info.dtype)
+
+
+def _shape_text(shape: Sequence[int | str | None]) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

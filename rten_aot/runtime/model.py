@@ -1,0 +1,278 @@
+"""A loaded model: what it takes and gives, and how to run it."""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import math
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from rten_aot.runtime import abi
+from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.runtime.inputs import Array, convert
+from rten_aot.runtime.library import Library
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of a model."""
+
+    name: str
+    dtype: str
+    """NumPy's name: int32, float32, int8 or uint8."""
+    shape: tuple[int | str | None, ...]
+    """Sizes, names of dimensions that are free, and None for free ones without a name."""
+
+
+def load(
+    path: str | os.PathLike[str], num_threads: int | None = None, *, seed: int | None = None
+) -> Model:
+    """Load a library that ``rten-aot compile`` wrote.
+
+    Args:
+        path: of the library.
+        num_threads: how many threads a run may use; by default ``RTEN_AOT_NUM_THREADS`` if it is
+            set, else the physical cores that this process may use.
+        seed: of random operators; by default every load gives other values.
+
+    Raises:
+        ModelLoadError: the file is no compiled model, or this machine cannot run it.
+        ValueError: ``num_threads`` or ``seed`` is out of range.
+    """
+    if num_threads is not None and num_threads < 1:
+        raise ValueError(f"num_threads is {num_threads}, expected 1 or more")
+    if seed is not None and not 0 < seed < 1 << 64:
+        raise ValueError(f"seed is {seed}, expected 1 to 2**64 - 1")
+    return Model(Library(path), num_threads or 0, seed or 0)
+
+
+class Model:
+    """A compiled model. Use ``load`` to make one.
+
+    Runs from several threads are serialised; load the model once per thread to run at the same
+    time (handles of one library share weights and worker threads). A forked child may go on using
+    its parent's models: they get new worker threads there. After an error the model is usable.
+    A model is closed when it is no longer used, by ``close``, or at the end of a ``with`` block.
+    """
+
+    def __init__(self, library: Library, num_threads: int, seed: int) -> None:
+        self._handle = ctypes.c_void_p()
+        self._library = library
+        self._lock = threading.Lock()
+        try:
+            self.inputs = _infos(library, "inputs")
+            self.outputs = _infos(library, "outputs")
+            self._create(num_threads, seed)
+        except BaseException:
+            library.close()
+            raise
+        self._dtypes = [np.dtype(info.dtype) for info in self.inputs]
+        self._in = (abi.DLTensor * len(self.inputs))()
+        self._in_tensors = list(self._in)
+        self._in_shapes: list[tuple[int, ...] | None] = [None] * len(self.inputs)
+        self._shape_memory: list[object] = [None] * len(self.inputs)
+        for tensor, info in zip(self._in_tensors, self.inputs, strict=True):
+            code, bits = abi.DTYPES[info.dtype]
+            tensor.device = abi.DLDevice(abi.CPU, 0)
+            tensor.dtype = abi.DLDataType(code, bits, 1)
+        self._out = (abi.DLTensor * len(self.outputs))()
+        self._views = [
+            _View(tensor, info) for tensor, info in zip(self._out, self.outputs, strict=True)
+        ]
+        _models.add(self)
+
+    def _create(self, num_threads: int, seed: int) -> None:
+        options = abi.Options(
+            struct_size=ctypes.sizeof(abi.Options), num_threads=num_threads, seed=seed
+        )
+        code = self._library.create(ctypes.byref(options), ctypes.byref(self._handle))
+        if code != abi.OK:
+            raise ModelLoadError(f"{self._library.path}: {self._library.error()}")
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """All that the library says about itself: model, target, sizes, versions."""
+        return self._library.metadata
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+        """Run the model on inputs by name; returns new arrays by output name, in the graph's order.
+
+        Anything that ``numpy.asarray`` takes is an input. Python numbers adopt the input's data
+        type; int64 and bool arrays are taken for int32 when every value fits.
+
+        Raises:
+            InputError: an input is missing, unknown, or does not fit.
+            ModelRunError: the model failed at run time, memory ran out, or the model is closed.
+        """
+        try:
+            values = [inputs[info.name] for info in self.inputs]
+        except (KeyError, TypeError, IndexError):
+            values = []
+        if len(values) != len(self.inputs) or len(inputs) != len(values):
+            raise self._wrong_names(inputs)
+        results = self._run(values)
+        return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
+
+    def __call__(self, *inputs: object) -> tuple[Array, ...]:
+        """Run the model on inputs in the graph's order; always returns a tuple."""
+        if len(inputs) != len(self.inputs):
+            raise InputError(
+                f"the model takes {_count(len(self.inputs), 'input')} "
+                f"({_names(self.inputs)}), got {len(inputs)}"
+            )
+        return tuple(self._run(inputs))
+
+    def _run(self, values: Sequence[object]) -> list[Array]:
+        with self._lock:
+            if not self._handle:
+                raise ModelRunError(f"{self._library.path}: the model is closed")
+            # They must live until the call returns, and temporary ones have no other owner.
+            arrays = [self._set_input(i, value) for i, value in enumerate(values)]
+            code = self._library.run(self._handle, self._in, len(arrays), self._out, len(self._out))
+            if code == abi.OK:
+                return [view.copy() for view in self._views]
+            kind = InputError if code == abi.BAD_ARGUMENT else ModelRunError
+            raise kind(self._library.error())
+
+    def _set_input(self, index: int, value: object) -> Array:
+        dtype = self._dtypes[index]
+        if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
+            array: Array = value
+        else:
+            array = convert(self.inputs[index].name, dtype, value)
+        tensor = self._in_tensors[index]
+        shape = array.shape
+        if shape != self._in_shapes[index]:
+            memory = (ctypes.c_int64 * len(shape))(*shape)
+            tensor.ndim = len(shape)
+            tensor.shape = ctypes.cast(memory, ctypes.POINTER(ctypes.c_int64))
+            self._shape_memory[index] = memory
+            self._in_shapes[index] = shape
+        tensor.data = array.__array_interface__["data"][0]
+        return array
+
+    def _wrong_names(self, inputs: object) -> InputError:
+        if not isinstance(inputs, Mapping):
+            return InputError(
+                f"run takes a mapping from input names to arrays, got {type(inputs).__name__}"
+            )
+        known = [info.name for info in self.inputs]
+        for name in inputs:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), known, 1)
+                hint = f'did you mean "{close[0]}"?' if close else f"it has {_names(self.inputs)}"
+                return InputError(f'the model has no input "{name}"; {hint}')
+        missing = [info for info in self.inputs if info.name not in inputs]
+        return InputError(
+            f"{'input' if len(missing) == 1 else 'inputs'} {_names(missing)} missing: expected "
+            + ", ".join(f"{info.dtype} {_shape(info.shape)}" for info in missing)
+        )
+
+    def close(self) -> None:
+        """Free the model's memory; the last one of a library also ends its worker threads."""
+        with self._lock:
+            handle, self._handle = self._handle, ctypes.c_void_p()
+            if handle:
+                self._library.destroy(handle)
+                self._library.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # At exit the process ends anyway, and modules that close() needs may be gone.
+        if not sys.is_finalizing() and getattr(self, "_handle", None):
+            self.close()
+
+    def __repr__(self) -> str:
+        def text(infos: Sequence[TensorInfo]) -> str:
+            return ", ".join(f"{i.name}: {i.dtype} {_shape(i.shape)}" for i in infos)
+
+        return f"<Model {self._library.path} ({text(self.inputs)}) -> ({text(self.outputs)})>"
+
+
+class _View:
+    """An output in the model's memory, which usually stays the same from run to run."""
+
+    def __init__(self, tensor: abi.DLTensor, info: TensorInfo) -> None:
+        self._tensor = tensor
+        self._dtype = np.dtype(info.dtype)
+        self._ndim = len(info.shape)
+        self._fixed = all(isinstance(size, int) for size in info.shape)
+        self._address: int | None = None
+        self._shape: tuple[int, ...] = ()
+        self._array: Array = np.empty(0, self._dtype)
+
+    def copy(self) -> Array:
+        address = self._tensor.data
+        if address != self._address or not self._fixed:
+            shape = tuple(self._tensor.shape[: self._ndim])
+            if address != self._address or shape != self._shape:
+                self._map(address, shape)
+        array: Array = self._array.copy()
+        return array
+
+    def _map(self, address: int, shape: tuple[int, ...]) -> None:
+        size = math.prod(shape) * self._dtype.itemsize
+        memory = memoryview((ctypes.c_char * size).from_address(address))
+        self._array = np.frombuffer(memory, self._dtype).reshape(shape)
+        self._address, self._shape = address, shape
+
+
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: a thread that held a lock does not exist there."""
+    for model in _models:
+        model._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _infos(library: Library, key: str) -> tuple[TensorInfo, ...]:
+    try:
+        infos = tuple(
+            TensorInfo(str(t["name"]), str(t["dtype"]), tuple(t["shape"]))
+            for t in library.metadata[key]
+        )
+    except (KeyError, TypeError) as err:
+        raise ModelLoadError(f"{library.path}: its metadata cannot be read ({err})") from err
+    for info in infos:
+        if info.dtype not in abi.DTYPES:
+            raise ModelLoadError(
+                f'{library.path}: "{info.name}" has the data type {info.dtype}, '
+                "which this version does not know"
+            )
+    return infos
+
+
+def _names(infos: Sequence[TensorInfo]) -> str:
+    return ", ".join(f'"{info.name}"' for info in infos) or "no inputs"
+
+
+def _shape(shape: Sequence[int | str | None]) -> str:
+    sizes = ", ".join("?" if size is None else str(size) for size in shape)
+    return f"({sizes},)" if len(shape) == 1 else f"({sizes})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,70 @@
+"""What a machine is to the schedules: vector width, registers, caches, features.
+
+The tables of known machines lie in ``x86/target.py`` and ``arm/target.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm.target import Target
+
+from .common.expr import element_bits
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU that code is generated for. All fields are plain data: equal machines give equal code."""
+
+    name: str
+    """The name under which the machine was asked for, e.g. ``x86-64-v3``."""
+    triple: str
+    """LLVM target triple."""
+    cpu: str
+    """LLVM's name of the CPU (``-mcpu``)."""
+    attrs: tuple[str, ...] = ()
+    """LLVM features on top of ``cpu``, each ``+name`` or ``-name`` (``-mattr``)."""
+    features: tuple[str, ...] = ()
+    """Features that code for this machine may use and that some CPUs of the architecture lack
+    (LLVM's names, sorted): the run-time library checks them before it runs anything."""
+    vector_bits: int = 128
+    vector_registers: int = 16
+    l1_bytes: int = 32 * 1024
+    """Level-1 data cache of one core."""
+    l2_bytes: int = 256 * 1024
+    """Level-2 cache, or one core's share of it."""
+    fma: bool = False
+    """Whether a multiplication and an addition are one instruction on vectors."""
+    abi: str | None = None
+    """LLVM's ABI name or float ABI where the triple does not settle it (``hard``, ``lp64d``)."""
+
+    @property
+    def arch(self) -> str:
+        """The first part of the triple, e.g. ``x86_64``."""
+        return self.triple.split("-", 1)[0]
+
+    def lanes(self, dtype: str) -> int:
+        """How many elements of ``dtype`` one vector register holds (at least 1)."""
+        return max(1, self.vector_bits // element_bits(dtype))
+
+    def accumulator_rows(self, vectors_per_row: int) -> int:
+        """The most rows of a register tile of ``vectors_per_row`` vectors that does not spill.
+
+        The tile shares the registers with one row of the right operand and one broadcast value.
+        """
+        return max(1, (self.vector_registers - vectors_per_row - 1) // vectors_per_row)
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use ``feature`` (LLVM's name)."""
+        return feature in self.features
+
+    def tvm_target(self) -> Target:
+        """The TVM target that generates code for this machine."""
+        config: dict[str, object] = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu}
+        if self.attrs:
+            config["mattr"] = list(self.attrs)
+        if self.abi == "hard":
+            config["mfloat-abi"] = "hard"
+        elif self.abi is not None:
+            config["mabi"] = self.abi
+        return Target(config)

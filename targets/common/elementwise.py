@@ -1,0 +1,356 @@
+"""Loops for spatial stages: every element of the results is an expression of its indices.
+
+Axes are collapsed, the outer ones shared out to threads, the innermost one cut into vectors. A result
+whose operands run along another axis (a transposition) is computed in small square blocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from tvm import sym, tirx
+from tvm.ir import Expr, TensorLoad
+from tvm.tirx import ForKind, Stmt
+
+from .access import Nest, guards
+from .context import Context
+from .expr import Buffer, constant_int, i64, is_call, is_vectorisable, walk
+from .loops import seq, store, when
+from .stages import Axis, Stage
+from .values import has_effects, share, share_around
+
+PARALLEL_WORK = 32 * 1024
+"""Fewer element operations than this are not worth waking other threads for."""
+CHUNK = 16 * 1024
+"""Element operations that one turn of a parallel loop should do at least."""
+
+BLOCK = 16
+"""Side of the blocks of a transposition: one cache line of float32."""
+MOST_SEGMENTS = 33
+
+At: TypeAlias = Mapping[tirx.Var, Expr]
+
+_COSTS = {"exp": 20, "sin": 20, "cos": 20, "tan": 30, "pow": 40, "sqrt": 8, "fmod": 20}
+
+
+def cost(values: Sequence[Expr]) -> int:
+    """About how many operations the values take per element, index arithmetic left out."""
+    total = 1
+    for node in walk(values):
+        if isinstance(node, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
+            continue
+        if isinstance(node, tirx.Div):
+            total += 6
+        elif is_call(node, "reinterpret") or is_call(node, "if_then_else"):
+            continue
+        elif hasattr(node, "op"):
+            total += _COSTS.get(str(node.op.name).rsplit(".", 1)[-1], 2)
+        elif isinstance(node, TensorLoad) or str(node.ty) != "int64":
+            total += 1
+    return total
+
+
+def schedule_spatial(ctx: Context, stages: Sequence[Stage]) -> Stmt:
+    """Loops that compute the stages, all of the same shape, into memory; notes them as done."""
+    storages = [ctx.storage(s) for s in stages]
+    body = spatial_nest(ctx, stages, storages, (), parallel=True)
+    for stage, storage in zip(stages, storages, strict=True):
+        ctx.values.put_in_memory(stage.buffer, storage)
+        ctx.done.add(stage.buffer)
+    return body
+
+
+def spatial_nest(
+    ctx: Context,
+    stages: Sequence[Stage],
+    storages: Sequence[Buffer],
+    prefix: Sequence[Expr],
+    *,
+    parallel: bool,
+) -> Stmt:
+    """The loops over all axes but the first ones, whose indices ``prefix`` gives."""
+    first = stages[0]
+    axes = [
+        Axis(ctx.loops.var(a.var.name, a.extent), a.extent) for a in first.spatial[len(prefix) :]
+    ]
+    where = [*prefix, *(a.var for a in axes)]
+    values = [ctx.values.value(s, where) for s in stages]
+    nest = Nest(axes, values, [(b, where) for b in storages], ctx.loops)
+    return _Emitter(ctx, nest, parallel).run()
+
+
+class _Emitter:
+    def __init__(self, ctx: Context, nest: Nest, parallel: bool) -> None:
+        self._ctx = ctx
+        self._loops = ctx.loops
+        self._nest = nest
+        self._cost = cost(nest.values)
+        self._effects = has_effects(*nest.values)
+        self._guards = guards(nest.values)
+        self._parallel = parallel and self._is_big()
+
+    def _is_big(self) -> bool:
+        work = self._cost
+        for axis in self._nest.axes:
+            extent = constant_int(axis.extent)
+            if extent is None:
+                return True
+            work *= extent
+        return work >= PARALLEL_WORK
+
+    def run(self) -> Stmt:
+        axes = self._nest.axes
+        if not axes:
+            return self._element()
+        inner = axes[-1]
+        other = self._transposed()
+        if other is not None:
+            return self._blocks(other)
+        extent = constant_int(inner.extent)
+        rows = [constant_int(a.extent) for a in axes[:-1]]
+        few_rows = all(r is not None for r in rows) and math.prod(r or 0 for r in rows) < 16
+        if self._parallel and few_rows and (extent is None or extent * self._cost > 2 * CHUNK):
+            pieces = self._segments(i64(0), inner.extent)
+            return seq([self._chunked(start, length) for start, length in pieces])
+        return self._outer(axes[:-1], lambda at: self._row(at, i64(0), inner.extent))
+
+    # --- outer loops -------------------------------------------------------------------------
+
+    def _outer(self, outer: Sequence[Axis], body: Callable[[At], Stmt]) -> Stmt:
+        """One parallel loop over the outermost axes, plain loops over the rest of ``outer``."""
+        shared = self._shared_axes(outer) if self._parallel else 0
+
+        def serial(position: int, at: At) -> Stmt:
+            if position == len(outer):
+                return body(at)
+            axis = outer[position]
+            return self._loops.serial(
+                axis.var.name, axis.extent, lambda v: serial(position + 1, {**at, axis.var: v})
+            )
+
+        if shared == 0:
+            return serial(0, {})
+        return self._loops.parallel(
+            "p", self._product(outer[:shared]), lambda p: serial(shared, self._split(p, outer[:shared]))
+        )
+
+    def _shared_axes(self, outer: Sequence[Axis]) -> int:
+        """How many of the outermost axes make up the parallel loop."""
+        product = 1
+        for count, axis in enumerate(outer):
+            if product >= 64:
+                return count
+            product *= constant_int(axis.extent) or 1
+        return len(outer)
+
+    def _product(self, axes: Sequence[Axis]) -> Expr:
+        total: Expr = i64(1)
+        for axis in axes:
+            total = self._loops.simplify(total * axis.extent)
+        return total
+
+    def _split(self, index: Expr, axes: Sequence[Axis]) -> dict[tirx.Var, Expr]:
+        """The axes' values where ``index`` counts through all of them, the last one fastest."""
+        at: dict[tirx.Var, Expr] = {}
+        for axis in reversed(axes[1:]):
+            at[axis.var] = self._loops.simplify(tirx.floormod(index, axis.extent))
+            index = self._loops.simplify(tirx.floordiv(index, axis.extent))
+        at[axes[0].var] = index
+        return at
+
+    def _chunked(self, first: Expr, extent: Expr) -> Stmt:
+        """Few long rows: the parallel loop runs over pieces of rows."""
+        step = self._width()
+        piece = max(1, CHUNK // (self._cost * step)) * step
+        count = self._loops.simplify(tirx.floordiv(extent + i64(piece - 1), i64(piece)))
+        chunk = Axis(self._loops.var("chunk", count), count)
+        even = self._loops.simplify(tirx.floormod(extent, i64(piece)))
+
+        def body(at: At) -> Stmt:
+            done = self._loops.simplify(at[chunk.var] * i64(piece))
+            start = self._loops.simplify(first + done)
+            whole = self._row(at, start, i64(piece))
+            if constant_int(even) == 0:
+                return whole
+            rest = self._loops.simplify(extent - done)
+            return when(rest >= i64(piece), whole, self._row(at, start, rest))
+
+        return self._outer([*self._nest.axes[:-1], chunk], body)
+
+    # --- transpositions ----------------------------------------------------------------------
+
+    def _transposed(self) -> int | None:
+        """The axis along which most loads are contiguous, if that is not the innermost one."""
+        axes = self._nest.axes
+        last = len(axes) - 1
+        votes = [0] * len(axes)
+        for a in self._nest.accesses[: len(self._nest.accesses) - len(self._nest.stores)]:
+            steps = [None if s is None else constant_int(s) for s in a.strides]
+            if steps[last] in (0, 1):
+                votes[last] += steps[last] or 0
+                continue
+            for position in range(last):
+                votes[position] += steps[position] == 1
+        best = max(range(len(axes)), key=lambda p: votes[p])
+        extents = (constant_int(axes[best].extent), constant_int(axes[last].extent))
+        if votes[best] <= votes[last] or any(e is not None and e < 4 for e in extents):
+            return None
+        return best
+
+    def _blocks(self, other: int) -> Stmt:
+        """Square blocks over axis ``other`` and the innermost one."""
+        axes = self._nest.axes
+        along, inner = axes[other], axes[-1]
+        count = self._loops.simplify(tirx.floordiv(along.extent + i64(BLOCK - 1), i64(BLOCK)))
+        blocks = Axis(self._loops.var("block", count), count)
+        outer = [a for i, a in enumerate(axes[:-1]) if i != other]
+
+        def body(at: At) -> Stmt:
+            base = self._loops.simplify(at[blocks.var] * i64(BLOCK))
+            height = self._loops.simplify(tirx.Min(i64(BLOCK), along.extent - base))
+
+            def band(start: Expr, width: Expr) -> Stmt:
+                return self._loops.serial(
+                    along.var.name,
+                    height,
+                    lambda r: self._row(
+                        {**at, along.var: self._loops.simplify(base + r)}, start, width
+                    ),
+                )
+
+            return self._loops.blocked(
+                "w", inner.extent, BLOCK, lambda start: band(start, i64(BLOCK)), band
+            )
+
+        return self._outer([*outer, blocks], body)
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def _width(self) -> int:
+        """Elements computed together: some vectors of the widest type, fewer for long formulas."""
+        types = {str(a.buffer.ty.dtype) for a in self._nest.accesses}
+        lanes = min(self._ctx.machine.lanes(t) for t in types)
+        return lanes * (4 if self._cost <= 12 else 2)
+
+    def _segments(self, start: Expr, extent: Expr) -> list[tuple[Expr, Expr]]:
+        """The range cut where a guard changes its value, so that each piece can do without it."""
+        inner = self._nest.axes[-1].var
+        first, length = constant_int(start), constant_int(extent)
+        if first is None or length is None:
+            return [(start, extent)]
+        cuts = {first, first + length}
+        for guard in self._guards:
+            cuts |= {c for c in turning_points(guard, inner) if first < c < first + length}
+        if len(cuts) > MOST_SEGMENTS:
+            return [(start, extent)]
+        points = sorted(cuts)
+        return [(i64(a), i64(b - a)) for a, b in itertools.pairwise(points)]
+
+    def _row(self, at: At, start: Expr, extent: Expr) -> Stmt:
+        """Elements ``start`` to ``start + extent`` of the innermost axis."""
+        return seq([self._piece(at, s, e) for s, e in self._segments(start, extent)])
+
+    def _piece(self, at: At, start: Expr, extent: Expr) -> Stmt:
+        width = self._width()
+        count = self._loops.simplify(tirx.floordiv(extent, i64(width)))
+        done = self._loops.simplify(count * i64(width))
+        rest = self._loops.simplify(extent - done)
+        main = self._loop(at, start, count, width)
+        if main is None:
+            return seq(self._loop(at, start, extent, 1))
+        if constant_int(rest) == 0:
+            return main
+        return seq(main, self._rest(at, self._loops.simplify(start + done), rest, width))
+
+    def _rest(self, at: At, start: Expr, extent: Expr, width: int) -> Stmt:
+        """Fewer than ``width`` elements."""
+        known = constant_int(extent)
+        if known is None:
+            lanes = max(1, width // 4)
+            count = self._loops.simplify(tirx.floordiv(extent, i64(lanes)))
+            done = self._loops.simplify(count * i64(lanes))
+            last = self._loops.simplify(extent - done)
+            return seq(
+                self._loop(at, start, count, lanes),
+                self._loop(at, self._loops.simplify(start + done), last, 1),
+            )
+        parts = []
+        while known:
+            while width > known:
+                width //= 2
+            parts.append(self._loop(at, start, i64(1), width))
+            start = self._loops.simplify(start + i64(width))
+            known -= width
+        return seq(*parts)
+
+    def _loop(self, at: At, start: Expr, count: Expr, width: int) -> Stmt | None:
+        """``count`` times ``width`` elements from ``start``; None if they cannot be vectors."""
+        known = constant_int(count)
+        block = i64(0) if known == 1 else self._loops.var("b", count)
+        lane = i64(0) if width == 1 else self._loops.var("v", width)
+        index = self._loops.simplify(start + block * i64(width) + lane)
+        values, places = self._nest.at({**at, self._nest.axes[-1].var: index})
+        if width > 1 and not _can_vectorise(values, lane):
+            return None
+        if known == 0:
+            return seq()
+        variables = [v for v in (block, lane) if isinstance(v, tirx.Var)]
+        hoisted, binds, results = share_around(values, variables)
+        body = seq(binds, self._stores(results, places))
+        if width > 1:
+            body = tirx.For(lane, i64(0), i64(width), ForKind.VECTORIZED, body)
+        if known == 1:
+            return seq(hoisted, body)
+        loop = tirx.For(block, i64(0), count, ForKind.SERIAL, body)
+        if hoisted and known is None:
+            return when(count > i64(0), seq(hoisted, loop))
+        return seq(hoisted, loop)
+
+    def _element(self) -> Stmt:
+        values, places = self._nest.at({})
+        binds, results = share(values)
+        return seq(binds, self._stores(results, places))
+
+    def _stores(self, values: Sequence[Expr], places: Sequence[Sequence[Expr]]) -> list[Stmt]:
+        return [
+            store(buffer, value, place)
+            for buffer, value, place in zip(self._nest.buffers, values, places, strict=True)
+        ]
+
+
+def _can_vectorise(values: Sequence[Expr], lane: Expr) -> bool:
+    if has_effects(*values) or not all(is_vectorisable(e) for e in walk(values)):
+        return False
+    conditions = guards(values)
+    return not any(node.same_as(lane) for node in walk(conditions))
+
+
+def turning_points(condition: Expr, var: tirx.Var) -> set[int]:
+    """Values of ``var`` at which a comparison with constants in ``condition`` turns."""
+    points: set[int] = set()
+    for node in walk([condition]):
+        if not isinstance(node, (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)):
+            continue
+        if str(node.a.ty) != "int64":
+            continue
+        linear = sym.detect_linear_equation(node.a - node.b, [var])
+        if len(linear) != 2:
+            continue
+        slope, base = (constant_int(x) for x in linear)
+        if not slope or base is None:
+            continue
+        # slope * v + base <, <= ... 0 turns at v = -base / slope
+        floor = (-base) // slope
+        exact = floor * slope == -base
+        if not exact:
+            points.add(floor + 1)
+        elif isinstance(node, (tirx.EQ, tirx.NE)):
+            points |= {floor, floor + 1}
+        elif isinstance(node, (tirx.LT, tirx.GE)) == (slope > 0):
+            points.add(floor)
+        else:
+            points.add(floor + 1)
+    return points

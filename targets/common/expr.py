@@ -1,0 +1,237 @@
+"""Walks over tirx expressions: children, rebuilding, substitution.
+
+Every walk keeps the sharing of sub-expressions (a result is remembered by the identity of its
+node), so an expression that is small as a graph stays small, however large it is as a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Expr, TensorLoad
+
+Buffer: TypeAlias = Any
+"""A variable whose type is ``tirx.BufferType``."""
+
+_BINARY = (
+    tirx.Add,
+    tirx.Sub,
+    tirx.Mul,
+    tirx.Div,
+    tirx.Mod,
+    tirx.FloorDiv,
+    tirx.FloorMod,
+    tirx.Min,
+    tirx.Max,
+    tirx.EQ,
+    tirx.NE,
+    tirx.LT,
+    tirx.LE,
+    tirx.GT,
+    tirx.GE,
+    tirx.And,
+    tirx.Or,
+    tirx.LShift,
+    tirx.RShift,
+    tirx.BitwiseAnd,
+    tirx.BitwiseOr,
+    tirx.BitwiseXor,
+)
+_UNARY = (tirx.Not, tirx.BitwiseNot)
+_LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm)
+
+
+def i64(value: int | Expr) -> Expr:
+    """``value`` as an int64 expression."""
+    if isinstance(value, int):
+        return tirx.IntImm("int64", value)
+    return value if dtype_of(value) == "int64" else tirx.Cast("int64", value)
+
+
+def dtype_of(expr: Expr) -> str:
+    """The element type, e.g. ``float32``."""
+    return str(expr.ty.dtype) if isinstance(expr.ty, tvm.ir.PrimType) else str(expr.ty)
+
+
+def element_bits(dtype: str) -> int:
+    """Bits of one element in memory: ``float32`` -> 32, ``bool`` -> 8."""
+    digits = "".join(c for c in dtype if c.isdigit())
+    return int(digits) if digits else 8
+
+
+def constant_int(expr: Expr | int) -> int | None:
+    """The value of an integer constant; None for any other expression."""
+    if isinstance(expr, int):
+        return expr
+    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+
+
+def is_vectorisable(expr: Expr) -> bool:
+    """Whether TVM can turn this node (not its operands) into a vector operation; a statement with
+    another node becomes a scalar loop, in which bindings of vectors are lost."""
+    if not isinstance(expr, Call):
+        return True
+    if is_call(expr, "if_then_else") or is_call(expr, "reinterpret"):
+        return True
+    return isinstance(expr.op, tvm.ir.Op) and bool(expr.op.get_attr("TVectorizable"))
+
+
+def is_call(expr: Expr, name: str) -> bool:
+    """Whether ``expr`` calls the operator whose name without dialect is ``name``."""
+    return (
+        isinstance(expr, Call)
+        and isinstance(expr.op, tvm.ir.Op)
+        and expr.op.name.rsplit(".", 1)[-1] == name
+    )
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The operands of ``expr``; for a Let its value and body."""
+    if isinstance(expr, _LEAVES):
+        return ()
+    if isinstance(expr, _BINARY):
+        return (expr.a, expr.b)
+    if isinstance(expr, TensorLoad):
+        return tuple(expr.indices)
+    if isinstance(expr, tirx.Select):
+        return (expr.condition, expr.true_value, expr.false_value)
+    if isinstance(expr, tirx.Cast):
+        return (expr.value,)
+    if isinstance(expr, Call):
+        return tuple(expr.args)
+    if isinstance(expr, _UNARY):
+        return (expr.a,)
+    if isinstance(expr, tirx.Let):
+        return (expr.value, expr.body)
+    if isinstance(expr, tirx.Broadcast):
+        return (expr.value,)
+    if isinstance(expr, tirx.Ramp):
+        return (expr.base, expr.stride)
+    raise NotImplementedError(f"expression node {type(expr).__name__}")
+
+
+def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
+    """``expr`` with other operands (in the order of ``children``)."""
+    if isinstance(expr, _LEAVES):
+        return expr
+    if isinstance(expr, (*_BINARY, *_UNARY)):
+        return type(expr)(*operands)
+    if isinstance(expr, TensorLoad):
+        return tirx.BufferLoad(expr.source, list(operands))
+    if isinstance(expr, tirx.Select):
+        return tirx.Select(*operands)
+    if isinstance(expr, tirx.Cast):
+        return tirx.Cast(dtype_of(expr), operands[0])
+    if isinstance(expr, Call):
+        return Call(expr.op, list(operands), expr.attrs, list(expr.ty_args), ret_ty=expr.ty)
+    if isinstance(expr, tirx.Let):
+        return tirx.Let(expr.var, *operands)
+    if isinstance(expr, tirx.Broadcast):
+        return tirx.Broadcast(operands[0], expr.lanes)
+    if isinstance(expr, tirx.Ramp):
+        return tirx.Ramp(operands[0], operands[1], expr.lanes)
+    raise NotImplementedError(f"expression node {type(expr).__name__}")
+
+
+class Rewriter:
+    """Replaces nodes of expressions; remembers results across calls.
+
+    ``replace(node)`` is asked before the operands are visited; None means: rewrite the operands.
+    """
+
+    def __init__(self, replace: Callable[[Expr], Expr | None]) -> None:
+        self._replace = replace
+        # The node itself is kept beside the result, so that its address is not used again.
+        self._done: dict[int, tuple[Expr, Expr]] = {}
+
+    def __call__(self, expr: Expr) -> Expr:
+        """The rewritten expression."""
+        handle = hash(expr)
+        found = self._done.get(handle)
+        if found is not None:
+            return found[1]
+        result = self._replace(expr)
+        if result is None:
+            old = children(expr)
+            new = [self(c) for c in old]
+            changed = any(not a.same_as(b) for a, b in zip(old, new, strict=True))
+            result = rebuild(expr, new) if changed else expr
+        self._done[handle] = (expr, result)
+        return result
+
+
+def substitute(expr: Expr, mapping: Mapping[tirx.Var, Expr]) -> Expr:
+    """``expr`` with variables replaced."""
+    if not mapping:
+        return expr
+    return Rewriter(lambda e: mapping.get(e) if isinstance(e, tirx.Var) else None)(expr)
+
+
+def canonical(expr: Expr) -> Expr:
+    """``expr`` in the form that the schedules expect: without Let (uses of a bound variable refer to its
+    value), and without those calls that TVM does not vectorise but that have an equal that it does."""
+    values: dict[tirx.Var, Expr] = {}
+
+    def replace(node: Expr) -> Expr | None:
+        if isinstance(node, tirx.Let):
+            values[node.var] = rewrite(node.value)
+            return rewrite(node.body)
+        if isinstance(node, tirx.Var):
+            return values.get(node)
+        if is_call(node, "isnan"):
+            return _is_nan(rewrite(node.args[0]))
+        if is_call(node, "nearbyint"):
+            return tirx.call_llvm_pure_intrin(
+                dtype_of(node), "llvm.nearbyint", rewrite(node.args[0])
+            )
+        if is_call(node, "rsqrt"):
+            return tirx.const(1.0, dtype_of(node)) / tirx.sqrt(rewrite(node.args[0]))
+        return None
+
+    rewrite = Rewriter(replace)
+    return rewrite(expr)
+
+
+def _is_nan(x: Expr) -> Expr:
+    """A NaN test on the bits (comparisons of a value with itself are folded away)."""
+    infinity = {"float16": 0x7C00, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
+    dtype = dtype_of(x)
+    if dtype not in infinity:
+        return tirx.isnan(x)
+    bits = f"uint{element_bits(dtype)}"
+    magnitude = tirx.const((1 << (element_bits(dtype) - 1)) - 1, bits)
+    return (tirx.reinterpret(bits, x) & magnitude) > tirx.const(infinity[dtype], bits)
+
+
+def walk(exprs: Iterable[Expr]) -> Iterator[Expr]:
+    """Every node once, operands before users."""
+    seen: dict[int, Expr] = {}
+
+    def visit(expr: Expr) -> Iterator[Expr]:
+        if hash(expr) not in seen:
+            seen[hash(expr)] = expr
+            for child in children(expr):
+                yield from visit(child)
+            yield expr
+
+    for expr in exprs:
+        yield from visit(expr)
+
+
+def loads(*exprs: Expr) -> list[TensorLoad]:
+    """The distinct load nodes, also those inside indices."""
+    return [e for e in walk(exprs) if isinstance(e, TensorLoad)]
+
+
+def free_vars(*exprs: Expr) -> set[tirx.Var]:
+    """The variables that occur, buffers left out."""
+    return {e for e in walk(exprs) if isinstance(e, tirx.Var)}
+
+
+def same(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are equal in structure, variables by identity."""
+    return bool(a.same_as(b)) or bool(tvm_ffi.structural_equal(a, b))

@@ -1,0 +1,65 @@
+"""How weights are packed and how large register tiles are: the one place that decides both.
+
+Kernels read the number of columns from the packed weight's shape; ``columns`` chooses it when the
+weight is packed, ``rows`` and ``lanes`` fit the rest of the tile to it.
+"""
+
+from __future__ import annotations
+
+from ..base import Machine
+
+_MAX_ROWS = 12
+"""More rows than this need more pointers than there are integer registers."""
+
+_FEW_VECTORS_COST = 1.2
+"""A tile one vector wide loads about as many values as it multiplies."""
+
+
+def columns(machine: Machine, count: int, dtype: str = "float32", *, wide: bool = False) -> int:
+    """Columns of a register tile, and lanes of a packed weight, for ``count`` output columns.
+
+    ``wide`` asks for tiles of few rows, whose shorter versions for a number of rows that is known at
+    run time only are few as well; the others read the packed weight fewer times.
+    """
+    vector = machine.lanes(dtype)
+    if count < vector:
+        narrow = 1
+        while narrow < count:
+            narrow *= 2
+        return narrow
+    return vector * _vectors(machine, count, vector, wide=wide)
+
+
+def _vectors(machine: Machine, count: int, vector: int, *, wide: bool) -> int:
+    """Vectors in a row: least waste first, then the preferred number."""
+    preferred = _preferred_vectors(machine, wide=wide)
+
+    def cost(vectors: int) -> tuple[float, int]:
+        width = vectors * vector
+        padded = -(-count // width) * width
+        waste = padded * (_FEW_VECTORS_COST if vectors == 1 else 1.0)
+        return waste, abs(vectors - preferred)
+
+    candidates = [v for v in (1, 2, 3, 4) if machine.accumulator_rows(v) >= 4]
+    return min(candidates or [1], key=cost)
+
+
+def _preferred_vectors(machine: Machine, *, wide: bool) -> int:
+    if machine.vector_registers <= 16:
+        return 2
+    # Few rows suit the many registers of 128-bit machines, whose vectors are short.
+    return 4 if wide or machine.vector_bits == 128 else 2
+
+
+def lanes(machine: Machine, width: int, dtype: str = "float32") -> int:
+    """The vector length for a tile of ``width`` columns: whole vectors, as long as possible."""
+    length = machine.lanes(dtype)
+    while width % length:
+        length //= 2
+    return length
+
+
+def rows(machine: Machine, width: int, dtype: str = "float32") -> int:
+    """The most rows of a register tile of ``width`` columns."""
+    vectors = width // lanes(machine, width, dtype)
+    return max(1, min(_MAX_ROWS, machine.accumulator_rows(vectors)))

@@ -1,0 +1,133 @@
+"""Commands, exit codes and the form of messages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rten_aot
+from rten_aot.cli import COMMANDS
+from rten_aot.errors import InternalError, UnsupportedOpError
+from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from tests.cli.conftest import Command, FakeDriver, FakeModel
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_lists_the_commands(command: Command, word: str) -> None:
+    done = command(word)
+    assert (done.code, done.err) == (0, "")
+    assert all(f"  {name} " in done.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(command: Command, name: str) -> None:
+    done = command(name, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"usage: rten-aot {name} ")
+    assert command("help", name).out == done.out
+
+
+def test_version(command: Command) -> None:
+    assert command("--version").out == f"rten-aot {rten_aot.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "no command given"),
+        ("complie m.rten", 'unknown command "complie"; did you mean "compile"?'),
+        ("xyz", 'unknown command "xyz"; commands: compile, run, inspect, ops, targets'),
+        ("--xyz", 'unknown option "--xyz"; commands: compile, run, inspect, ops, targets'),
+        ("compile", "the following arguments are required: MODEL"),
+        ("compile --trget llvm", 'unknown option "--trget"; did you mean "--target"?'),
+        ("compile m.rten -mcpuu=native", 'unknown option "-mcpuu"; did you mean "-mcpu"?'),
+        ("compile m.rten -output m.so", 'unknown option "-output"; did you mean "--output"?'),
+        ("compile m.rten --targ llvm", 'unknown option "--targ"; did you mean "--target"?'),
+        ("compile m.rten -x", 'unknown option "-x"'),
+        ("compile m.rten n.rten", 'unexpected argument "n.rten"'),
+        ("compile m.rten --target", "argument --target: expected one argument"),
+        ("ops --markdwon", 'unknown option "--markdwon"; did you mean "--markdown"?'),
+    ],
+)
+def test_usage_errors(command: Command, words: str, message: str) -> None:
+    done = command(*words.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("usage: rten-aot ")
+    assert done.err.endswith(f"\nrten-aot: error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            UnsupportedOpError("no", node="a/b", op="Conv", hint="try else"),
+            'in node "a/b" (Conv): no\nhint: try else',
+        ),
+        (ModelLoadError("no such model"), "no such model"),
+        (InputError("wrong input"), "wrong input"),
+        (ModelRunError("index out of range"), "index out of range"),
+        (FileNotFoundError(2, "No such file or directory", "m.rten"), "m.rten: No such file or"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_errors_of_the_user(
+    command: Command,
+    driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    message: str,
+) -> None:
+    driver.error = error
+    done = command("compile", "m.rten")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"rten-aot: error: {message}")
+    monkeypatch.setenv("RTEN_AOT_TRACEBACK", "1")
+    traced = command("compile", "m.rten")
+    assert traced.code == 1
+    assert traced.err.startswith("Traceback (most recent call last):\n")
+    assert traced.err.endswith(done.err)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (InternalError("stage 3 lost"), "stage 3 lost"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+    ],
+)
+def test_faults_keep_their_traceback(
+    command: Command, driver: FakeDriver, error: Exception, message: str
+) -> None:
+    driver.error = error
+    done = command("compile", "m.rten")
+    assert done.code == 3
+    assert done.err.startswith("Traceback (most recent call last):\n")
+    assert f"\nrten-aot: internal error: {message}\n" in done.err
+    assert "please report it with the model" in done.err
+
+
+def test_interrupt(command: Command, driver: FakeDriver, model: FakeModel) -> None:
+    driver.error = model.error = KeyboardInterrupt()
+    for words in (("compile", "m.rten"), ("run", "m.so")):
+        done = command(*words)
+        assert (done.code, done.err) == (130, "")
+
+
+def test_closed_pipe(root: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "rten_aot", "inspect", "examples/digits/digits.rten"],
+        cwd=root,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -1,0 +1,44 @@
+"""``rten-aot ops`` and ``rten-aot targets``."""
+
+from __future__ import annotations
+
+from rten_aot import targets
+from rten_aot.cli import ops
+from rten_aot.importer.registry import OpSpec
+from tests.cli.conftest import Command
+
+
+def spec(name: str, required: int, maximum: int | None, limits: str = "") -> OpSpec:
+    return OpSpec(name, lambda: None, required, maximum, limits)
+
+
+SPECS = {
+    "Add": spec("Add", 2, 2),
+    "Concat": spec("Concat", 1, None),
+    "Conv": spec("Conv", 2, 3, "no 4-D kernels"),
+}
+
+
+def test_markdown() -> None:
+    lines = ops.markdown(SPECS).splitlines()
+    assert lines[0].startswith("3 of the ")
+    assert lines[0].endswith(" operators of the .rten format.")
+    assert "| Add | 2 | |" in lines
+    assert "| Concat | 1 or more | |" in lines
+    assert "| Conv | 2 to 3 | no 4-D kernels |" in lines
+    assert "| Relu | | not supported |" in lines
+
+
+def test_ops(command: Command) -> None:
+    done = command("ops")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["operator", "inputs", "limits"]
+    assert lines[-1].endswith(" operators of the .rten format.")
+    assert command("ops", "--markdown").out.splitlines()[0] == lines[-1]
+
+
+def test_targets(command: Command) -> None:
+    done = command("targets")
+    assert (done.code, done.err) == (0, "")
+    assert [line.split()[0] for line in done.out.splitlines()] == list(targets.names())
