@@ -10,7 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from rten_aot.passes.base import bindings, relax_functions
+from rten_aot.dialect.functions import bindings
+from rten_aot.passes.base import relax_functions
 from rten_aot.targets import schedule
 from rten_aot.targets.base import Machine
 

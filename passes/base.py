@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import tvm
 from tvm import relax
+
+from rten_aot.dialect.functions import bindings, building, result_of
 
 
 class Rewriter:
@@ -62,7 +63,7 @@ class Rewriter:
         self.bound = {}
         self.uses = count_uses(function)
         self.begin(function)
-        with self.builder.function(name, list(function.params)):
+        with building(self.builder, name, function.params):
             with self.builder.dataflow():
                 for var, value in bindings(function):
                     new = self.rewrite(var, self._substitute(value))
@@ -103,24 +104,6 @@ def relax_functions(mod: tvm.IRModule) -> list[tuple[tvm.ir.GlobalVar, relax.Fun
     """The Relax functions of a module that are no fused groups, by name."""
     found = [(v, f) for v, f in mod.functions.items() if is_relax(f)]
     return sorted(found, key=lambda item: item[0].name_hint)
-
-
-def bindings(function: relax.Function) -> Iterator[tuple[relax.Var, relax.Expr]]:
-    """The bindings of a straight-line function in order."""
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            yield binding.var, binding.value
-
-
-def result_of(function: relax.Function) -> list[relax.Expr]:
-    """The elements of a function's result, as variables or constants."""
-    value = function.body.body
-    defined = dict(bindings(function))
-    while isinstance(value, tvm.ir.Var) and isinstance(
-        defined.get(value), (tvm.ir.Tuple, tvm.ir.Var)
-    ):
-        value = defined[value]
-    return list(value.fields) if isinstance(value, tvm.ir.Tuple) else [value]
 
 
 def count_uses(function: relax.Function) -> Counter[relax.Var]:

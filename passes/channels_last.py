@@ -15,8 +15,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from rten_aot.dialect.functions import bindings, building, result_of
 from rten_aot.dialect.registry import Layout, OpDef, attrs_of, call, op_def
-from rten_aot.passes.base import bindings, relax_functions, result_of
+from rten_aot.passes.base import relax_functions
 
 
 @dataclass(eq=False)
@@ -47,7 +48,7 @@ class ChannelsLast:
 
     def _function(self, name: str, function: relax.Function) -> None:
         self._forms = {p: Forms(plain=p) for p in function.params}
-        with self._builder.function(name, list(function.params)):
+        with building(self._builder, name, function.params):
             with self._builder.dataflow():
                 for var, value in bindings(function):
                     self._forms[var] = self._convert(value)

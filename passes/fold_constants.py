@@ -14,8 +14,9 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 
+from rten_aot.dialect.functions import bindings, result_of
 from rten_aot.dialect.registry import attrs_of, op_def
-from rten_aot.passes.base import Rewriter, bindings, relax_functions, result_of
+from rten_aot.passes.base import Rewriter, relax_functions
 
 Evaluate: TypeAlias = Callable[[tvm.IRModule], Sequence[npt.NDArray[np.generic]]]
 """Runs a module whose ``main`` takes nothing; gives its results."""

@@ -46,6 +46,7 @@ from rten_aot.codegen.sizes import (
     type_sizes,
 )
 from rten_aot.dialect.control import COND
+from rten_aot.dialect.functions import result_types
 from rten_aot.dialect.registry import attrs_of
 from rten_aot.errors import InternalError
 
@@ -117,7 +118,7 @@ class _Linearizer:
         late = [c for c in main.checks if not free_sizes(c.condition) <= known]
         frame = _Frame({p: Input(i) for i, p in enumerate(params)}, set(known), late)
         results = self._body(main.function, frame)
-        types = list(main.function.ret_ty.fields)
+        types = result_types(main.function)
         dynamic_dims = self._finish(frame, results, types)
         return Program(
             tuple(frame.steps),
@@ -259,7 +260,7 @@ class _Linearizer:
         frame = _Frame(places, set(inner), list(source.checks))
         values = self._body(function, frame)
         own = set(map(id, self._buffers[first_own:]))
-        inner_types = list(function.ret_ty.fields)
+        inner_types = result_types(function)
         for value, result, ty, outer in zip(values, results, inner_types, types, strict=True):
             for dim, name in zip(ty.shape.values, outer.shape.values, strict=True):
                 if name in new:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tvm import te, tirx
 from tvm.tirx import Expr
 
+from rten_aot.dialect.broadcast import same
 from rten_aot.dialect.direct import direct
 from rten_aot.dialect.loops import (
     contiguous,
@@ -81,7 +82,7 @@ def expand(x: te.Tensor, sizes: list[Expr]) -> te.Tensor:
 def _broadcast_index(have: Expr, want: Expr, index: Expr) -> Expr:
     if static(have) == 1:
         return int64(0)
-    if static(have) is not None or tirx.analysis.expr_deep_equal(have, want):
+    if static(have) is not None or same(have, want):
         return index
     return tirx.Select(tirx.EQ(have, int64(1)), int64(0), index)
 

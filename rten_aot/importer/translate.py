@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
+from rten_aot.dialect.functions import building, result_types
 from rten_aot.errors import CompileError, InternalError, ModelFormatError, UnsupportedOpError
 from rten_aot.format.graph import Constant, Dim, Graph, Model, OpNode, Value
 from rten_aot.importer.context import Check, Contents, GraphState, OpContext
@@ -67,7 +68,7 @@ def import_model(
     names = unique_names((model.graph.nodes[i].name for i in model.graph.outputs), "output")
     outputs = tuple(
         TensorSpec(name, str(ty.dtype), tuple(signature.dim(d) for d in ty.shape.values))
-        for name, ty in zip(names, function.ret_ty.fields, strict=True)
+        for name, ty in zip(names, result_types(function), strict=True)
     )
     return ImportedModel(
         translator.functions,
@@ -143,7 +144,7 @@ class Translator:
     ) -> relax.Function:
         """The Relax function of a graph whose inputs and captures have their ``values`` already."""
         builder = state.builder
-        with builder.function(name, list(params)):
+        with building(builder, name, params):
             with builder.dataflow():
                 outputs = self.inline(graph, values, parent, state)
                 result = builder.emit_output(tvm.ir.Tuple(outputs))

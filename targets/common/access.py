@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tvm import sym, tirx
 from tvm.ir import Expr, TensorLoad
 
-from .expr import Buffer, Rewriter, children, constant_int, i64, is_call, loads, substitute, walk
+from .expr import Buffer, Rewriter, children, constant_int, i64, loads, substitute, walk
 from .loops import Loops
 from .stages import Axis
 from .values import specialise
@@ -72,8 +72,8 @@ class Store:
 class Nest:
     """A set of values over common axes, with the axes collapsed as far as all accesses allow.
 
-    After construction ``axes`` are the collapsed axes, and ``values`` and ``places`` are written in
-    them; ``accesses`` lists what is loaded, then what is stored.
+    After construction ``axes`` are the collapsed axes (``origins`` says which old axis each begins
+    with), and ``values`` and ``places`` are written in them. ``loads`` and ``stores`` list the accesses.
     """
 
     def __init__(
@@ -90,9 +90,11 @@ class Nest:
         accesses = [access(x.source, list(x.indices), axes, loops) for x in found]
         accesses += [access(buffer, where, axes, loops) for buffer, where in stores]
         bare = _bare_vars(values)
+        self.origins: list[int] = []
         self.axes, mapping = self._collapse(axes, accesses, bare, keep_apart)
-        self.accesses = [self._remap(a, axes, mapping) for a in accesses]
         count = len(found)
+        remapped = [self._remap(a, axes, mapping) for a in accesses]
+        self.loads, self.stores = remapped[:count], remapped[count:]
         by_load = {
             hash(x): _flat_load(x, substitute(a.offset, mapping))
             for x, a in zip(found, accesses[:count], strict=True)
@@ -111,7 +113,6 @@ class Nest:
             flat_indices(buffer, substitute(a.offset, mapping))
             for (buffer, _), a in zip(stores, accesses[count:], strict=True)
         ]
-        self.stores = accesses[count:]
         self.buffers = [buffer for buffer, _ in stores]
 
     def _collapse(
@@ -135,6 +136,7 @@ class Nest:
         result = []
         for group in groups:
             inner = axes[group[-1]]
+            self.origins.append(group[0])
             if len(group) == 1:
                 mapping.pop(inner.var)
                 result.append(inner)
@@ -165,9 +167,7 @@ class Nest:
                 return False
         return True
 
-    def _remap(
-        self, a: Access, axes: Sequence[Axis], mapping: Mapping[tirx.Var, Expr]
-    ) -> Access:
+    def _remap(self, a: Access, axes: Sequence[Axis], mapping: Mapping[tirx.Var, Expr]) -> Access:
         kept = []
         for position, axis in enumerate(axes):
             image = mapping.get(axis.var, axis.var)
@@ -222,8 +222,3 @@ def _bare_vars(values: Sequence[Expr]) -> set[tirx.Var]:
     for value in values:
         visit(value)
     return found
-
-
-def guards(values: Sequence[Expr]) -> list[Expr]:
-    """The conditions of if_then_else, under which memory is accessed."""
-    return [e.args[0] for e in walk(values) if is_call(e, "if_then_else")]

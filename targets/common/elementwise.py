@@ -8,49 +8,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
 
-from tvm import sym, tirx
-from tvm.ir import Expr, TensorLoad
+from tvm import tirx
+from tvm.ir import Expr
 from tvm.tirx import ForKind, Stmt
 
-from .access import Nest, guards
+from .access import Nest
 from .context import Context
-from .expr import Buffer, constant_int, i64, is_call, is_vectorisable, walk
+from .expr import Buffer, constant_int, i64
 from .loops import seq, store, when
+from .nests import CHUNK, At, can_vectorise, cost, is_big, nested, turning_points
 from .stages import Axis, Stage
-from .values import has_effects, share, share_around
-
-PARALLEL_WORK = 32 * 1024
-"""Fewer element operations than this are not worth waking other threads for."""
-CHUNK = 16 * 1024
-"""Element operations that one turn of a parallel loop should do at least."""
+from .values import guards, share, share_around
 
 BLOCK = 16
 """Side of the blocks of a transposition: one cache line of float32."""
 MOST_SEGMENTS = 33
-
-At: TypeAlias = Mapping[tirx.Var, Expr]
-
-_COSTS = {"exp": 20, "sin": 20, "cos": 20, "tan": 30, "pow": 40, "sqrt": 8, "fmod": 20}
-
-
-def cost(values: Sequence[Expr]) -> int:
-    """About how many operations the values take per element, index arithmetic left out."""
-    total = 1
-    for node in walk(values):
-        if isinstance(node, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
-            continue
-        if isinstance(node, tirx.Div):
-            total += 6
-        elif is_call(node, "reinterpret") or is_call(node, "if_then_else"):
-            continue
-        elif hasattr(node, "op"):
-            total += _COSTS.get(str(node.op.name).rsplit(".", 1)[-1], 2)
-        elif isinstance(node, TensorLoad) or str(node.ty) != "int64":
-            total += 1
-    return total
 
 
 def schedule_spatial(ctx: Context, stages: Sequence[Stage]) -> Stmt:
@@ -88,18 +62,8 @@ class _Emitter:
         self._loops = ctx.loops
         self._nest = nest
         self._cost = cost(nest.values)
-        self._effects = has_effects(*nest.values)
         self._guards = guards(nest.values)
-        self._parallel = parallel and self._is_big()
-
-    def _is_big(self) -> bool:
-        work = self._cost
-        for axis in self._nest.axes:
-            extent = constant_int(axis.extent)
-            if extent is None:
-                return True
-            work *= extent
-        return work >= PARALLEL_WORK
+        self._parallel = parallel and is_big(nest.axes, self._cost)
 
     def run(self) -> Stmt:
         axes = self._nest.axes
@@ -120,46 +84,7 @@ class _Emitter:
     # --- outer loops -------------------------------------------------------------------------
 
     def _outer(self, outer: Sequence[Axis], body: Callable[[At], Stmt]) -> Stmt:
-        """One parallel loop over the outermost axes, plain loops over the rest of ``outer``."""
-        shared = self._shared_axes(outer) if self._parallel else 0
-
-        def serial(position: int, at: At) -> Stmt:
-            if position == len(outer):
-                return body(at)
-            axis = outer[position]
-            return self._loops.serial(
-                axis.var.name, axis.extent, lambda v: serial(position + 1, {**at, axis.var: v})
-            )
-
-        if shared == 0:
-            return serial(0, {})
-        return self._loops.parallel(
-            "p", self._product(outer[:shared]), lambda p: serial(shared, self._split(p, outer[:shared]))
-        )
-
-    def _shared_axes(self, outer: Sequence[Axis]) -> int:
-        """How many of the outermost axes make up the parallel loop."""
-        product = 1
-        for count, axis in enumerate(outer):
-            if product >= 64:
-                return count
-            product *= constant_int(axis.extent) or 1
-        return len(outer)
-
-    def _product(self, axes: Sequence[Axis]) -> Expr:
-        total: Expr = i64(1)
-        for axis in axes:
-            total = self._loops.simplify(total * axis.extent)
-        return total
-
-    def _split(self, index: Expr, axes: Sequence[Axis]) -> dict[tirx.Var, Expr]:
-        """The axes' values where ``index`` counts through all of them, the last one fastest."""
-        at: dict[tirx.Var, Expr] = {}
-        for axis in reversed(axes[1:]):
-            at[axis.var] = self._loops.simplify(tirx.floormod(index, axis.extent))
-            index = self._loops.simplify(tirx.floordiv(index, axis.extent))
-        at[axes[0].var] = index
-        return at
+        return nested(self._loops, outer, body, parallel=self._parallel)
 
     def _chunked(self, first: Expr, extent: Expr) -> Stmt:
         """Few long rows: the parallel loop runs over pieces of rows."""
@@ -187,7 +112,7 @@ class _Emitter:
         axes = self._nest.axes
         last = len(axes) - 1
         votes = [0] * len(axes)
-        for a in self._nest.accesses[: len(self._nest.accesses) - len(self._nest.stores)]:
+        for a in self._nest.loads:
             steps = [None if s is None else constant_int(s) for s in a.strides]
             if steps[last] in (0, 1):
                 votes[last] += steps[last] or 0
@@ -231,7 +156,7 @@ class _Emitter:
 
     def _width(self) -> int:
         """Elements computed together: some vectors of the widest type, fewer for long formulas."""
-        types = {str(a.buffer.ty.dtype) for a in self._nest.accesses}
+        types = {str(a.buffer.ty.dtype) for a in [*self._nest.loads, *self._nest.stores]}
         lanes = min(self._ctx.machine.lanes(t) for t in types)
         return lanes * (4 if self._cost <= 12 else 2)
 
@@ -293,7 +218,7 @@ class _Emitter:
         lane = i64(0) if width == 1 else self._loops.var("v", width)
         index = self._loops.simplify(start + block * i64(width) + lane)
         values, places = self._nest.at({**at, self._nest.axes[-1].var: index})
-        if width > 1 and not _can_vectorise(values, lane):
+        if width > 1 and not can_vectorise(values, lane):
             return None
         if known == 0:
             return seq()
@@ -319,38 +244,3 @@ class _Emitter:
             store(buffer, value, place)
             for buffer, value, place in zip(self._nest.buffers, values, places, strict=True)
         ]
-
-
-def _can_vectorise(values: Sequence[Expr], lane: Expr) -> bool:
-    if has_effects(*values) or not all(is_vectorisable(e) for e in walk(values)):
-        return False
-    conditions = guards(values)
-    return not any(node.same_as(lane) for node in walk(conditions))
-
-
-def turning_points(condition: Expr, var: tirx.Var) -> set[int]:
-    """Values of ``var`` at which a comparison with constants in ``condition`` turns."""
-    points: set[int] = set()
-    for node in walk([condition]):
-        if not isinstance(node, (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)):
-            continue
-        if str(node.a.ty) != "int64":
-            continue
-        linear = sym.detect_linear_equation(node.a - node.b, [var])
-        if len(linear) != 2:
-            continue
-        slope, base = (constant_int(x) for x in linear)
-        if not slope or base is None:
-            continue
-        # slope * v + base <, <= ... 0 turns at v = -base / slope
-        floor = (-base) // slope
-        exact = floor * slope == -base
-        if not exact:
-            points.add(floor + 1)
-        elif isinstance(node, (tirx.EQ, tirx.NE)):
-            points |= {floor, floor + 1}
-        elif isinstance(node, (tirx.LT, tirx.GE)) == (slope > 0):
-            points.add(floor)
-        else:
-            points.add(floor + 1)
-    return points

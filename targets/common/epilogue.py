@@ -51,39 +51,36 @@ class Epilogue:
     def emit(self, acc: Expr, indices: Sequence[Expr | int]) -> list[Stmt]:
         """Statements that store everything that depends on element ``indices`` of the anchor, whose
         final value is ``acc``."""
+        values, places = self.results(acc, indices)
+        binds, values = share(values)
+        stores = [
+            tirx.BufferStore(buffer, value, list(place))
+            for value, (buffer, place) in zip(values, places, strict=True)
+        ]
+        return [*binds, *stores]
+
+    def results(
+        self, acc: Expr, indices: Sequence[Expr | int]
+    ) -> tuple[list[Expr], list[tuple[Buffer, list[Expr]]]]:
+        """What ``emit`` stores (nothing shared yet), and where: each buffer with its indices."""
         where = dict(zip(self._points, [i64(i) for i in indices], strict=True))
         known: dict[Buffer, Expr] = {self.anchor.buffer: acc}
         places: dict[Buffer, list[Expr]] = {}
         for stage in self.absorbed:
-            place = [
-                self._loops.simplify(substitute(i, where)) for i in self._places[stage.buffer]
-            ]
+            place = [self._loops.simplify(substitute(i, where)) for i in self._places[stage.buffer]]
             places[stage.buffer] = place
             if stage is not self.anchor:
                 axes = dict(zip([a.var for a in stage.spatial], place, strict=True))
                 known[stage.buffer] = self._values.expr(stage.value, axes, known)
-        binds, results = share([known[s.buffer] for s in self.stored])
-        stores = [
-            tirx.BufferStore(self._storage(s), value, places[s.buffer])
-            for s, value in zip(self.stored, results, strict=True)
-        ]
-        return [*binds, *stores]
+        return (
+            [known[s.buffer] for s in self.stored],
+            [(self._storage(s), places[s.buffer]) for s in self.stored],
+        )
 
     def finish(self) -> None:
         """Tell ``values`` that the stored results can be loaded; call it after the anchor's loops."""
         for stage in self.stored:
             self._values.put_in_memory(stage.buffer, self._storage(stage))
-
-    def store_indices(self, indices: Sequence[Expr | int]) -> list[tuple[Buffer, list[Expr]]]:
-        """Where ``emit`` stores: each buffer with its indices."""
-        where = dict(zip(self._points, [i64(i) for i in indices], strict=True))
-        return [
-            (
-                self._storage(s),
-                [self._loops.simplify(substitute(i, where)) for i in self._places[s.buffer]],
-            )
-            for s in self.stored
-        ]
 
     def _storage(self, stage: Stage) -> Buffer:
         if stage.buffer not in self._allocated:
@@ -118,9 +115,7 @@ class Epilogue:
             found = self._solve(stage, load)
             if found is None:
                 return None
-            if place is not None and not all(
-                same(a, b) for a, b in zip(place, found, strict=True)
-            ):
+            if place is not None and not all(same(a, b) for a, b in zip(place, found, strict=True)):
                 return None
             place = found
         return place
@@ -150,9 +145,7 @@ class Epilogue:
         return [self._loops.simplify(substitute(i, mapping)) for i in inverse.final_indices]
 
 
-def _by_permutation(
-    stage: Stage, load: TensorLoad, targets: Sequence[Expr]
-) -> list[Expr] | None:
+def _by_permutation(stage: Stage, load: TensorLoad, targets: Sequence[Expr]) -> list[Expr] | None:
     """Loads whose indices are distinct axes, up to axes of extent 1."""
     extents = {a.var: a.extent for a in stage.spatial}
     found: dict[tirx.Var, Expr] = {}

@@ -76,7 +76,9 @@ def tile(shape: Sequence[int], dtype: str, name: str = "acc") -> Buffer:
         count *= extent
     bits = int("".join(c for c in dtype if c.isdigit()) or 8)
     if count * bits // 8 > TILE_BYTES:
-        raise ValueError(f"register tile {list(shape)} of {dtype} is larger than {TILE_BYTES} bytes")
+        raise ValueError(
+            f"register tile {list(shape)} of {dtype} is larger than {TILE_BYTES} bytes"
+        )
     return buffer
 
 

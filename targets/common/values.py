@@ -14,7 +14,18 @@ from tvm import tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .expr import Buffer, Rewriter, children, constant_int, dtype_of, i64, is_call, loads, rebuild, walk
+from .expr import (
+    Buffer,
+    Rewriter,
+    children,
+    constant_int,
+    dtype_of,
+    i64,
+    is_call,
+    loads,
+    rebuild,
+    walk,
+)
 from .loops import Loops
 from .stages import Kernel, Stage
 
@@ -94,9 +105,7 @@ class Values:
             return True
         stage = self._kernel.producer(buffer)
         return (
-            stage is not None
-            and stage.reducer is None
-            and all(self.ready(b) for b in stage.reads)
+            stage is not None and stage.reducer is None and all(self.ready(b) for b in stage.reads)
         )
 
     def load(self, buffer: Buffer, indices: Sequence[Expr | int]) -> Expr:
@@ -181,6 +190,11 @@ def _is_integral(expr: Expr) -> bool:
 def has_effects(*exprs: Expr) -> bool:
     """Whether evaluation may record a failure, so that its place and number of times matter."""
     return any(is_call(e, "call_extern") for e in walk(exprs))
+
+
+def guards(values: Sequence[Expr]) -> list[Expr]:
+    """The conditions of if_then_else, under which memory is accessed."""
+    return [e.args[0] for e in walk(values) if is_call(e, "if_then_else")]
 
 
 def share(values: Sequence[Expr]) -> tuple[list[Stmt], list[Expr]]:
@@ -319,9 +333,7 @@ class _Sharing:
         return result
 
 
-def computed_store(
-    buffer: Buffer, value: Expr, indices: Sequence[Expr | int]
-) -> list[Stmt]:
+def computed_store(buffer: Buffer, value: Expr, indices: Sequence[Expr | int]) -> list[Stmt]:
     """``buffer[indices] = value`` with the common parts of ``value`` computed once."""
     binds, (result,) = share([value])
     return [*binds, tirx.BufferStore(buffer, result, [i64(i) for i in indices])]

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax, tirx
 
 from rten_aot.dialect.control import cond as emit_cond
+from rten_aot.dialect.functions import result_types
 from rten_aot.format.graph import Graph
 from rten_aot.importer.context import GraphState, OpContext
 from rten_aot.importer.registry import op
@@ -91,9 +92,10 @@ def _branch(
     function = translator.function(label, params, graph, {}, CaptureScope(inside), state)
     translator.functions[label] = ImportedFunction(function, tuple(state.checks))
     back = {inner: var for var, inner in fresh.items()}
-    own = fresh_sizes(function.ret_ty.fields)
+    types = result_types(function)
+    own = fresh_sizes(types)
     back |= {var: new for var, new in own.items() if var not in back}
-    return [with_sizes(ty, back) for ty in function.ret_ty.fields]
+    return [with_sizes(ty, back) for ty in types]
 
 
 def _joined(

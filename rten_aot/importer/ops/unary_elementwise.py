@@ -22,6 +22,7 @@ from rten_aot.importer.known import (
     flag,
     fold,
     never_negative,
+    numbers_of,
 )
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import expr
@@ -36,7 +37,7 @@ def _unary(
     symbolic: Symbolic | None = None,
     result: str | None = None,
 ) -> None:
-    """Register an operator without attributes; ``result`` is its type if not that of the operand."""
+    """Register an operator without attributes; ``result`` is its type if not the operand's."""
 
     @op(name)
     def convert(ctx: OpContext, x: relax.Expr) -> relax.Expr:

@@ -1,0 +1,141 @@
+"""What elementwise and reduction nests share: outer loops, what a formula costs, when it vectorises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from tvm import sym, tirx
+from tvm.ir import Call, Expr, TensorLoad
+from tvm.tirx import Stmt
+
+from .expr import constant_int, i64, is_call, is_vectorisable, walk
+from .loops import Loops
+from .stages import Axis
+from .values import guards, has_effects
+
+PARALLEL_WORK = 32 * 1024
+"""Fewer element operations than this are not worth waking other threads for."""
+CHUNK = 16 * 1024
+"""Element operations that one turn of a parallel loop should do at least."""
+
+
+At: TypeAlias = Mapping[tirx.Var, Expr]
+"""Values of the variables of axes."""
+
+_COSTS = {"exp": 20, "sin": 20, "cos": 20, "tan": 30, "pow": 40, "sqrt": 8, "fmod": 20}
+
+
+def cost(values: Sequence[Expr]) -> int:
+    """About how many operations the values take per element, index arithmetic left out."""
+    total = 1
+    for node in walk(values):
+        if isinstance(node, (tirx.Var, tirx.IntImm, tirx.FloatImm)):
+            continue
+        if isinstance(node, tirx.Div):
+            total += 6
+        elif is_call(node, "reinterpret") or is_call(node, "if_then_else"):
+            continue
+        elif isinstance(node, Call):
+            total += _COSTS.get(str(node.op.name).rsplit(".", 1)[-1], 2)
+        elif isinstance(node, TensorLoad) or str(node.ty) != "int64":
+            total += 1
+    return total
+
+
+def is_big(axes: Sequence[Axis], work: int) -> bool:
+    """Whether ``work`` operations for every point of the axes are worth several threads; True if their
+    number is not known."""
+    for axis in axes:
+        extent = constant_int(axis.extent)
+        if extent is None:
+            return True
+        work *= extent
+    return work >= PARALLEL_WORK
+
+
+def product(loops: Loops, axes: Sequence[Axis]) -> Expr:
+    """How many points the axes have."""
+    total: Expr = i64(1)
+    for axis in axes:
+        total = loops.simplify(total * axis.extent)
+    return total
+
+
+def nested(
+    loops: Loops, axes: Sequence[Axis], body: Callable[[At], Stmt], *, parallel: bool
+) -> Stmt:
+    """Loops over the axes; with ``parallel`` the outermost ones become one parallel loop."""
+    shared = _shared_axes(axes) if parallel else 0
+
+    def serial(position: int, at: At) -> Stmt:
+        if position == len(axes):
+            return body(at)
+        axis = axes[position]
+        return loops.serial(
+            axis.var.name, axis.extent, lambda v: serial(position + 1, {**at, axis.var: v})
+        )
+
+    if shared == 0:
+        return serial(0, {})
+    return loops.parallel(
+        "p",
+        product(loops, axes[:shared]),
+        lambda p: serial(shared, split_index(loops, p, axes[:shared])),
+    )
+
+
+def _shared_axes(axes: Sequence[Axis]) -> int:
+    """How many of the outermost axes make up the parallel loop."""
+    turns = 1
+    for count, axis in enumerate(axes):
+        if turns >= 64:
+            return count
+        turns *= constant_int(axis.extent) or 1
+    return len(axes)
+
+
+def split_index(loops: Loops, index: Expr, axes: Sequence[Axis]) -> dict[tirx.Var, Expr]:
+    """The axes' values where ``index`` counts through all of them, the last one fastest."""
+    at: dict[tirx.Var, Expr] = {}
+    for axis in reversed(axes[1:]):
+        at[axis.var] = loops.simplify(tirx.floormod(index, axis.extent))
+        index = loops.simplify(tirx.floordiv(index, axis.extent))
+    at[axes[0].var] = index
+    return at
+
+
+def can_vectorise(values: Sequence[Expr], lane: Expr) -> bool:
+    """Whether the values can be computed for a vector of indices that differ by ``lane``."""
+    if has_effects(*values) or not all(is_vectorisable(e) for e in walk(values)):
+        return False
+    conditions = guards(values)
+    return not any(node.same_as(lane) for node in walk(conditions))
+
+
+def turning_points(condition: Expr, var: tirx.Var) -> set[int]:
+    """Values of ``var`` at which a comparison with constants in ``condition`` turns."""
+    points: set[int] = set()
+    for node in walk([condition]):
+        if not isinstance(node, (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)):
+            continue
+        if str(node.a.ty) != "int64":
+            continue
+        linear = sym.detect_linear_equation(node.a - node.b, [var])
+        if len(linear) != 2:
+            continue
+        slope, base = (constant_int(x) for x in linear)
+        if not slope or base is None:
+            continue
+        # slope * v + base <, <= ... 0 turns at v = -base / slope
+        floor = (-base) // slope
+        exact = floor * slope == -base
+        if not exact:
+            points.add(floor + 1)
+        elif isinstance(node, (tirx.EQ, tirx.NE)):
+            points |= {floor, floor + 1}
+        elif isinstance(node, (tirx.LT, tirx.GE)) == (slope > 0):
+            points.add(floor)
+        else:
+            points.add(floor + 1)
+    return points

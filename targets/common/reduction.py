@@ -1,0 +1,313 @@
+"""Loops for reduction stages, with what precedes and follows them element by element.
+
+Where the terms lie side by side along a reduced axis, vectors of partial results run along it and are
+combined in the end; otherwise vectors of results run along a kept axis, each with its own accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.tirx import ForKind, Stmt
+
+from .access import Nest
+from .context import Context
+from .epilogue import Epilogue
+from .expr import Buffer, constant_int, element_bits, i64
+from .loops import TILE_BYTES, load, seq, store, tile, when
+from .nests import At, can_vectorise, cost, is_big, nested
+from .stages import Axis, Reducer, Stage
+from .values import share
+
+
+def schedule_reduction(ctx: Context, stage: Stage) -> Stmt:
+    """Loops for the stage and its epilogue."""
+    epilogue = ctx.epilogue(stage)
+    body = reduction_nest(ctx, stage, epilogue, (), parallel=True)
+    ctx.finish(epilogue)
+    return body
+
+
+def reduction_nest(
+    ctx: Context, stage: Stage, epilogue: Epilogue, prefix: Sequence[Expr], *, parallel: bool
+) -> Stmt:
+    """The loops over all kept axes but the first ones, whose indices ``prefix`` gives."""
+    return _Reduction(ctx, stage, epilogue, prefix, parallel).run()
+
+
+class _Reduction:
+    def __init__(
+        self,
+        ctx: Context,
+        stage: Stage,
+        epilogue: Epilogue,
+        prefix: Sequence[Expr],
+        parallel: bool,
+    ) -> None:
+        assert stage.reducer is not None
+        self._ctx = ctx
+        self._loops = loops = ctx.loops
+        self._dtype = stage.dtype
+        self._acc = tirx.Var("acc", stage.dtype)
+
+        def fresh(axis: Axis) -> Axis:
+            return Axis(loops.var(axis.var.name, axis.extent), axis.extent)
+
+        kept = [fresh(a) for a in stage.spatial[len(prefix) :]]
+        reduced = [fresh(a) for a in stage.reduce]
+        where = [*prefix, *(a.var for a in kept)]
+        term = ctx.values.value(stage, where, [a.var for a in reduced])
+        init = ctx.values.expr(
+            stage.reducer.init, dict(zip([a.var for a in stage.spatial], where, strict=True))
+        )
+        results, places = epilogue.results(self._acc, where)
+        self._nest = nest = Nest(
+            [*kept, *reduced], [term, init, *results], places, loops, keep_apart=[len(kept)]
+        )
+        self._reducer: Reducer = stage.reducer
+        kinds = [origin < len(kept) for origin in nest.origins]
+        self._kept = [a for a, keep in zip(nest.axes, kinds, strict=True) if keep]
+        self._reduced = [a for a, keep in zip(nest.axes, kinds, strict=True) if not keep]
+        work = cost([nest.values[0]])
+        self._cost = work
+        self._parallel = parallel and is_big(nest.axes, work)
+
+    def run(self) -> Stmt:
+        along = self._contiguous_reduced()
+        if along is not None:
+            others = [a for a in self._reduced if a is not along]
+            return self._outer(self._kept, lambda at: self._across(at, others, along))
+        inner = self._vector_axis()
+        if inner is None:
+            return self._outer(self._kept, lambda at: self._columns(at, None, i64(0), i64(1)))
+        rest = [a for a in self._kept if a is not inner]
+        width = self._column_width()
+        block = constant_int(inner.extent)
+        count = 1
+        for axis in rest:
+            count *= constant_int(axis.extent) or 64
+        if self._parallel and count < 16 and (block is None or block >= 2 * width):
+            return self._parallel_columns(rest, inner, width)
+        return self._outer(rest, lambda at: self._columns(at, inner, i64(0), inner.extent))
+
+    def _outer(self, axes: Sequence[Axis], body: Callable[[At], Stmt]) -> Stmt:
+        return nested(self._loops, axes, body, parallel=self._parallel)
+
+    # --- which way ---------------------------------------------------------------------------
+
+    def _votes(self, axis: Axis) -> int:
+        position = [a.var for a in self._nest.axes].index(axis.var)
+        term_loads = [
+            a for a in self._nest.loads if any(a.offset.same_as(b.offset) for b in self._nest.loads)
+        ]
+        return sum(
+            constant_int(s) == 1 for a in term_loads if (s := a.strides[position]) is not None
+        )
+
+    def _contiguous_reduced(self) -> Axis | None:
+        """The reduced axis to run vectors along, if that is the better way."""
+        lanes = self._ctx.machine.lanes(self._dtype)
+        best = max(self._reduced, key=self._votes, default=None)
+        if best is None or self._votes(best) == 0:
+            return None
+        extent = constant_int(best.extent)
+        if extent is not None and extent < lanes and self._vector_axis() is not None:
+            return None
+        if self._votes(best) < max((self._votes(a) for a in self._kept), default=0):
+            return None
+        return best
+
+    def _vector_axis(self) -> Axis | None:
+        """The kept axis to run vectors along."""
+        best = max(reversed(self._kept), key=self._votes, default=None)
+        if best is None:
+            return None
+        return best if (constant_int(best.extent) or 8) >= 4 else None
+
+    # --- vectors of results ------------------------------------------------------------------
+
+    def _column_width(self) -> int:
+        lanes = self._ctx.machine.lanes(self._dtype)
+        vectors = 8 if self._cost <= 4 else 4 if self._cost <= 16 else 2
+        limit = TILE_BYTES // (element_bits(self._dtype) // 8)
+        while lanes * vectors > limit:
+            vectors //= 2
+        return lanes * max(1, vectors)
+
+    def _parallel_columns(self, rest: Sequence[Axis], inner: Axis, width: int) -> Stmt:
+        """Few rows of results: the parallel loop runs over blocks of them."""
+        count = self._loops.simplify(tirx.floordiv(inner.extent + i64(width - 1), i64(width)))
+        block = Axis(self._loops.var("block", count), count)
+        even = constant_int(self._loops.simplify(tirx.floormod(inner.extent, i64(width)))) == 0
+
+        def body(at: At) -> Stmt:
+            start = self._loops.simplify(at[block.var] * i64(width))
+            whole = self._columns(at, inner, start, i64(width))
+            if even:
+                return whole
+            left = self._loops.simplify(inner.extent - start)
+            known = constant_int(inner.extent)
+            last = left if known is None else i64(known % width)
+            return when(left >= i64(width), whole, self._columns(at, inner, start, last))
+
+        return self._outer([*rest, block], body)
+
+    def _columns(self, at: At, inner: Axis | None, start: Expr, extent: Expr) -> Stmt:
+        """Results ``start`` to ``start + extent`` along ``inner``."""
+        parts: list[Stmt] = []
+        width = self._column_width() if inner is not None else 1
+        known = constant_int(extent)
+        while True:
+            if known is not None:
+                while width > known and width > 1:
+                    width //= 2
+            count = self._loops.simplify(tirx.floordiv(extent, i64(width)))
+            if constant_int(count) != 0:
+                parts.append(self._column_loop(at, inner, start, count, width))
+            done = self._loops.simplify(count * i64(width))
+            start = self._loops.simplify(start + done)
+            extent = self._loops.simplify(extent - done)
+            known = constant_int(extent)
+            if width == 1 or known == 0:
+                return seq(parts)
+            # With an unknown rest: single vectors, then single elements.
+            lanes = self._ctx.machine.lanes(self._dtype)
+            width = (lanes if width > lanes else 1) if known is None else width // 2
+
+    def _column_loop(
+        self, at: At, inner: Axis | None, start: Expr, count: Expr, width: int
+    ) -> Stmt:
+        def body(block: Expr) -> Stmt:
+            base = self._loops.simplify(start + block * i64(width))
+            return self._column_tile(at, inner, base, width)
+
+        return self._loops.serial("c", count, body)
+
+    def _column_tile(self, at: At, inner: Axis | None, base: Expr, width: int) -> Stmt:
+        acc = tile([width], self._dtype)
+        loops = self._loops
+
+        def column(v: Expr) -> dict[tirx.Var, Expr]:
+            return {**at, **({} if inner is None else {inner.var: loops.simplify(base + v)})}
+
+        def lanes(build: Callable[[Expr], Sequence[Stmt]]) -> Stmt:
+            if width == 1:
+                return seq(build(i64(0)))
+            var = loops.var("v", width)
+            return tirx.For(var, i64(0), i64(width), ForKind.VECTORIZED, seq(build(var)))
+
+        if width > 1 and not self._vectorises(column):
+            return loops.serial(
+                "e",
+                width,
+                lambda e: self._column_tile(at, inner, loops.simplify(base + e), 1),
+            )
+
+        def step(reduced: At) -> Stmt:
+            return lanes(lambda v: self._accumulate(acc, v, {**column(v), **reduced}))
+
+        return seq(
+            tirx.AllocBuffer(acc),
+            lanes(lambda v: self._initialise(acc, v, column(v))),
+            nested(loops, self._reduced, step, parallel=False),
+            lanes(lambda v: self._finish(load(acc, [v]), column(v))),
+        )
+
+    def _vectorises(self, column: Callable[[Expr], At]) -> bool:
+        lane = self._loops.var("v", 8)
+        values, _ = self._nest.at(column(lane))
+        return can_vectorise(values, lane)
+
+    def _accumulate(self, acc: Buffer, where: Expr, at: At) -> list[Stmt]:
+        values, _ = self._nest.at(at)
+        return self._combine_into(acc, where, values[0])
+
+    def _combine_into(self, acc: Buffer, where: Expr, term: Expr) -> list[Stmt]:
+        combined = self._reducer.combine(load(acc, [where]), term)
+        binds, (value,) = share([combined])
+        return [*binds, store(acc, value, [where])]
+
+    def _initialise(self, acc: Buffer, where: Expr, at: At) -> list[Stmt]:
+        values, _ = self._nest.at(at)
+        return [store(acc, values[1], [where])]
+
+    def _finish(self, acc: Expr, at: At) -> list[Stmt]:
+        values, places = self._nest.at({**at, self._acc: acc})
+        binds, results = share(values[2:])
+        return [
+            *binds,
+            *(
+                store(buffer, value, place)
+                for buffer, value, place in zip(self._nest.buffers, results, places, strict=True)
+            ),
+        ]
+
+    # --- vectors of partial results ------------------------------------------------------------
+
+    def _across(self, at: At, others: Sequence[Axis], along: Axis) -> Stmt:
+        """One result; vectors of partial results run along axis ``along``."""
+        width = self._ctx.machine.lanes(self._dtype) * (4 if self._cost <= 16 else 2)
+        extent = constant_int(along.extent)
+        while extent is not None and width > 1 and width > extent:
+            width //= 2
+        loops = self._loops
+        lane = loops.var("v", 8)
+        if not can_vectorise(self._nest.at({**at, along.var: lane})[0][:1], lane):
+            width = 1
+        acc = tile([width], self._dtype)
+
+        def lanes(count: int, build: Callable[[Expr], Sequence[Stmt]]) -> Stmt:
+            return loops.vector("v", count, build)
+
+        def run(outer: At, start: Expr, blocks: Expr, size: int) -> Stmt:
+            return loops.serial(
+                "r",
+                blocks,
+                lambda b: lanes(
+                    size,
+                    lambda v: self._accumulate(
+                        acc,
+                        v,
+                        {
+                            **at,
+                            **outer,
+                            along.var: loops.simplify(start + b * i64(size) + v),
+                        },
+                    ),
+                ),
+            )
+
+        def row(outer: At) -> Stmt:
+            parts: list[Stmt] = []
+            start: Expr = i64(0)
+            rest: Expr = along.extent
+            size = width
+            while True:
+                blocks = loops.simplify(tirx.floordiv(rest, i64(size)))
+                parts.append(run(outer, start, blocks, size))
+                done = loops.simplify(blocks * i64(size))
+                start, rest = loops.simplify(start + done), loops.simplify(rest - done)
+                if size == 1 or constant_int(rest) == 0:
+                    return seq(parts)
+                one = self._ctx.machine.lanes(self._dtype)
+                size = one if size > one else 1
+
+        folds = []
+        half = width // 2
+        while half:
+            folds.append(
+                lanes(
+                    half,
+                    lambda v, half=half: self._combine_into(acc, v, load(acc, [v + i64(half)])),
+                )
+            )
+            half //= 2
+        return seq(
+            tirx.AllocBuffer(acc),
+            lanes(width, lambda v: self._initialise(acc, v, at)),
+            nested(loops, others, row, parallel=False),
+            folds,
+            self._finish(load(acc, [0]), at),
+        )

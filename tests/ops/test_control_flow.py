@@ -1,0 +1,208 @@
+"""If: conditions known at compile time and at run time, captures, nesting, sizes that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import rten_aot
+from rten_aot.errors import ShapeError, UnsupportedOpError
+from rten_aot.format.graph import Constant, Dim, Graph, Node, OpNode, Value
+from tests.support.rten_writer import write_model
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class GraphMaker:
+    """Collects nodes; every method returns the index of the value it makes."""
+
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    captures: list[int] = field(default_factory=list)
+
+    def _add(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def input(self, name: str, shape: Sequence[Dim], dtype: Any = "float32") -> int:
+        self.inputs.append(self._add(Value(name, tuple(shape), dtype)))
+        return self.inputs[-1]
+
+    def capture(self, name: str) -> int:
+        self.captures.append(self._add(Value(name, None, None)))
+        return self.captures[-1]
+
+    def constant(self, name: str, data: Any) -> int:
+        return self._add(Constant(name, np.asarray(data)))
+
+    def op(self, op: str, *inputs: int, name: str = "", outputs: int = 1, **attrs: object) -> int:
+        label = name or f"{op}_{len(self.nodes)}"
+        results = tuple(self._add(Value(f"{label}_{i}", None, None)) for i in range(outputs))
+        self._add(OpNode(label, op, inputs, results, attrs))
+        return results[0]
+
+    def graph(self, *outputs: int) -> Graph:
+        return Graph(self.nodes, tuple(self.inputs), outputs, tuple(self.captures))
+
+
+def branch(build: Callable[[GraphMaker], int]) -> Graph:
+    maker = GraphMaker()
+    return maker.graph(build(maker))
+
+
+def compiled(graph: Graph, folder: Path) -> rten_aot.runtime.Model:
+    path = write_model(graph, folder / "model.rten")
+    return rten_aot.load(rten_aot.compile(path, target="llvm -mcpu=native", opt_level=3))
+
+
+def with_if(then: Graph, otherwise: Graph, shape: Sequence[Dim]) -> Graph:
+    """x, c -> (If(c), -If(c), x)"""
+    main = GraphMaker()
+    x = main.input("x", shape)
+    condition = main.input("c", (), "int32")
+    chosen = main.op("If", condition, then_branch=then, else_branch=otherwise, name="choice")
+    return main.graph(chosen, main.op("Neg", chosen), x)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ("rows", 3), ("rows", None)])
+def test_a_branch_computes_and_one_returns_a_capture_untouched(
+    shape: tuple[Dim, ...], tmp_path: Path
+) -> None:
+    then = branch(lambda g: g.op("Relu", g.capture("x")))
+    otherwise = branch(lambda g: g.capture("x"))
+    model = compiled(with_if(then, otherwise, shape), tmp_path)
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    for condition, expected in ((1, np.maximum(x, 0)), (0, x), (7, np.maximum(x, 0))):
+        chosen, negated, same = model(x, condition)
+        np.testing.assert_array_equal(chosen, expected)
+        np.testing.assert_array_equal(negated, -expected)
+        np.testing.assert_array_equal(same, x)
+
+
+def test_reshape_chains_in_both_branches(tmp_path: Path) -> None:
+    def chain(first: list[int], second: list[int]) -> Graph:
+        def build(g: GraphMaker) -> int:
+            inner = g.op(
+                "Reshape", g.capture("x"), g.constant("a", np.int32(first)), allow_zero=False
+            )
+            return g.op("Reshape", inner, g.constant("b", np.int32(second)), allow_zero=False)
+
+        return branch(build)
+
+    model = compiled(with_if(chain([6], [3, 2]), chain([3, 2], [3, 2]), (2, 3)), tmp_path)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for condition in (0, 1):
+        np.testing.assert_array_equal(model(x, condition)[0], x.reshape(3, 2))
+
+
+def test_constants_and_sizes_are_captured(tmp_path: Path) -> None:
+    main = GraphMaker()
+    main.input("x", ("n",))
+    condition = main.input("c", (), "int32")
+    main.constant("w", np.float32(10))
+    shape = main.op("Shape", 0, name="shape")
+    assert main.nodes[shape].name == "shape_0"
+    then = branch(lambda g: g.op("Mul", g.capture("x"), g.capture("w")))
+    otherwise = branch(
+        lambda g: g.op(
+            "Add", g.capture("x"), g.op("Cast", g.capture("shape_0"), to="Float"),
+        )
+    )
+    chosen = main.op("If", condition, then_branch=then, else_branch=otherwise)
+    model = compiled(main.graph(chosen), tmp_path)
+    for n in (1, 5):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(model(x, 1)[0], x * 10)
+        np.testing.assert_array_equal(model(x, 0)[0], x + n)
+
+
+def test_a_known_condition_chooses_at_compile_time(tmp_path: Path) -> None:
+    main = GraphMaker()
+    main.input("x", (4,))
+    condition = main.constant("yes", np.int32(1))
+    then = branch(lambda g: g.op("Neg", g.capture("x")))
+    unknown = branch(lambda g: g.op("NonZero", g.capture("x")))
+    chosen = main.op("If", condition, then_branch=then, else_branch=then)
+    model = compiled(main.graph(chosen), tmp_path)
+    np.testing.assert_array_equal(model(np.ones(4, np.float32))[0], -np.ones(4))
+    del unknown
+
+
+def test_nested(tmp_path: Path) -> None:
+    inner_then = branch(lambda g: g.op("Abs", g.capture("x")))
+    inner_else = branch(lambda g: g.op("Neg", g.capture("y_0")))
+
+    def outer(g: GraphMaker) -> int:
+        g.op("Relu", g.capture("x"), name="y")
+        return g.op("If", g.capture("d"), then_branch=inner_then, else_branch=inner_else)
+
+    main = GraphMaker()
+    main.input("x", ("n", 2))
+    main.input("c", (1,), "int32")
+    main.input("d", (), "int32")
+    otherwise = branch(lambda g: g.capture("x"))
+    chosen = main.op("If", 1, then_branch=branch(outer), else_branch=otherwise)
+    model = compiled(main.graph(chosen), tmp_path)
+    x = np.float32([[1, -2], [-3, 4], [0, -1]])
+    np.testing.assert_array_equal(model(x, [1], 1)[0], np.abs(x))
+    np.testing.assert_array_equal(model(x, [1], 0)[0], -np.maximum(x, 0))
+    np.testing.assert_array_equal(model(x, [0], 1)[0], x)
+
+
+def test_a_capture_is_used_in_a_branch_only_through_a_cast(tmp_path: Path) -> None:
+    main = GraphMaker()
+    main.input("x", (3,), "int32")
+    main.input("c", (), "int32")
+    main.op("Cast", 0, name="cast", to="Float")
+    then = branch(lambda g: g.op("Neg", g.capture("cast_0")))
+    otherwise = branch(lambda g: g.op("Identity", g.capture("cast_0")))
+    chosen = main.op("If", 1, then_branch=then, else_branch=otherwise)
+    model = compiled(main.graph(chosen), tmp_path)
+    x = np.int32([1, -2, 3])
+    np.testing.assert_array_equal(model(x, 1)[0], -x.astype(np.float32))
+    np.testing.assert_array_equal(model(x, 0)[0], x.astype(np.float32))
+
+
+@pytest.mark.parametrize("shape", [(4,), ("n",)])
+def test_sizes_that_differ_between_branches(shape: tuple[Dim, ...], tmp_path: Path) -> None:
+    then = branch(lambda g: g.op("Concat", g.capture("x"), g.capture("x"), axis=0))
+    otherwise = branch(lambda g: g.op("Neg", g.capture("x")))
+    model = compiled(with_if(then, otherwise, shape), tmp_path)
+    for values in ([1, 2, 3, 4], [5, 6, 7, 8]):
+        x = np.float32(values)
+        doubled = np.concatenate([x, x])
+        for condition, expected in ((1, doubled), (0, -x), (1, doubled)):
+            chosen, negated, same = model(x, condition)
+            np.testing.assert_array_equal(chosen, expected)
+            np.testing.assert_array_equal(negated, -expected)
+            np.testing.assert_array_equal(same, x)
+
+
+def test_branches_of_different_rank_are_refused(tmp_path: Path) -> None:
+    then = branch(lambda g: g.capture("x"))
+    otherwise = branch(
+        lambda g: g.op(
+            "Reshape", g.capture("x"), g.constant("s", np.int32([2, 2])), allow_zero=False
+        )
+    )
+    with pytest.raises(UnsupportedOpError) as caught:
+        compiled(with_if(then, otherwise, (4,)), tmp_path)
+    assert 'in node "choice" (If)' in str(caught.value)
+    assert "result 0 is float32 of rank 1 in one branch and float32 of rank 2" in str(caught.value)
+
+
+def test_a_condition_with_many_elements_is_refused(tmp_path: Path) -> None:
+    same = branch(lambda g: g.capture("x"))
+    main = GraphMaker()
+    main.input("x", (2,))
+    main.input("c", (2,), "int32")
+    chosen = main.op("If", 1, then_branch=same, else_branch=same, name="choice")
+    with pytest.raises(ShapeError, match="the condition must have one element"):
+        compiled(main.graph(chosen), tmp_path)
