@@ -26,6 +26,11 @@ class Forms:
 
     plain: relax.Expr | None = None
     last: relax.Expr | None = None
+    made_last: bool = False
+    """Whether the channels-last form is the one it was computed in."""
+
+    def __post_init__(self) -> None:
+        self.made_last = self.plain is None
 
 
 class ChannelsLast:
@@ -170,16 +175,16 @@ class ChannelsLast:
 
     def _axes(self, value: relax.Call, definition: OpDef) -> Forms | None:
         rank = len(_shape(value.args[0]))
-        tensors = [a for a in value.args if isinstance(a.ty, relax.TensorType)]
-        peers = [a for a in tensors if len(_shape(a)) == rank]
-        if rank < 3 or not any(self._prefers_last(a, rank) for a in peers):
+        if rank < 3 or not any(self._prefers_last(a, rank) for a in value.args):
             return None
         attrs = attrs_of(value)
         if "axis" in attrs:
             attrs["axis"] = _moved(attrs["axis"], rank)
         if "axes" in attrs:
             attrs["axes"] = [_moved(a, rank) for a in attrs["axes"]]
-        args = [self._last(a) if any(a is p for p in peers) else self._plain(a) for a in value.args]
+        args = [
+            self._last(a) if len(_shape(a)) == rank else self._plain(a) for a in value.args
+        ]
         return self._result(definition, args, attrs)
 
     def _transpose(self, value: relax.Call) -> Forms | None:
@@ -223,8 +228,7 @@ class ChannelsLast:
         return Forms(last=self._emit(call(name, *args, **attrs)))  # type: ignore[arg-type]
 
     def _prefers_last(self, expr: relax.Expr, rank: int) -> bool:
-        forms = self._forms_of(expr)
-        return forms.last is not None and forms.plain is None and len(_shape(expr)) == rank
+        return self._forms_of(expr).made_last and len(_shape(expr)) == rank
 
 
 def channels_last(mod: tvm.IRModule, note: Callable[[str], None]) -> tvm.IRModule:
@@ -247,4 +251,4 @@ def _moved(axis: int, rank: int) -> int:
 
 
 def _text(shape: Sequence[tirx.Expr]) -> str:
-    return "x".join(str(d) for d in shape)
+    return "x".join(str(d.value if isinstance(d, tirx.IntImm) else d) for d in shape)

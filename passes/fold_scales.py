@@ -32,10 +32,9 @@ class FoldScales(Rewriter):
         operands = _with_constant(value)
         if operands is None or not self.used_once(operands[0]):
             return value
-        inner, constant = operands
-        if definition.name == "rten.multiply":
-            return self._scaled(inner, constant) or value
-        return self._shifted(inner, constant) or value
+        fold = self._scaled if definition.name == "rten.multiply" else self._shifted
+        folded = fold(*operands)
+        return value if folded is None else folded
 
     def _scaled(self, inner: relax.Var, factor: Array) -> relax.Expr | None:
         source = self.bound.get(inner)
@@ -116,6 +115,8 @@ def _scaled_convolution(value: relax.Expr | None, factor: Array) -> relax.Expr |
     factors = per_channel(factor)
     if definition is None or factors is None or value is None:
         return None
+    if definition.name not in ("rten.conv", "rten.conv_transpose"):
+        return None
     attrs = attrs_of(value)
     weight = value.args[1]
     if not isinstance(weight, tvm.ir.GenericConst):
@@ -123,7 +124,7 @@ def _scaled_convolution(value: relax.Expr | None, factor: Array) -> relax.Expr |
     array = weight.value.numpy()
     if definition.name == "rten.conv":
         channels, axis = array.shape[0], 0
-    elif definition.name == "rten.conv_transpose" and attrs["groups"] == 1:
+    elif attrs["groups"] == 1:
         channels, axis = array.shape[1], 1
     else:
         return None

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from tvm.target import Target
 
-from .common.expr import element_bits
+from rten_aot.targets.common.expr import element_bits
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A CPU that code is generated for. All fields are plain data: equal machines give equal code."""
+    """A CPU that code is generated for. Fields are plain data: equal machines give equal code."""
 
     name: str
-    """The name under which the machine was asked for, e.g. ``x86-64-v3``."""
+    """For messages: the CPU and its extra attributes, e.g. ``x86-64-v3 +avxvnni``."""
     triple: str
     """LLVM target triple."""
     cpu: str
@@ -57,6 +57,12 @@ class Machine:
     def has(self, feature: str) -> bool:
         """Whether code may use ``feature`` (LLVM's name)."""
         return feature in self.features
+
+    def runs_here(self) -> bool:
+        """Whether this computer can run code for the machine."""
+        from rten_aot.targets.machines import runs_here
+
+        return runs_here(self)
 
     def tvm_target(self) -> Target:
         """The TVM target that generates code for this machine."""

@@ -11,7 +11,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="write golden files and README's support table anew instead of comparing with them",
+        help="write README's table of operators anew instead of comparing with it",
     )
 
 

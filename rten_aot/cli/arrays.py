@@ -6,34 +6,18 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from rten_aot.cli.parser import did_you_mean
-from rten_aot.runtime.errors import InputError
+from rten_aot.runtime import InputError, TensorInfo
 
 Array: TypeAlias = npt.NDArray[Any]
 
 _SEED = 0
 _FIRST = 4
-
-
-class TensorInfo(Protocol):
-    """What a loaded model says about one of its inputs."""
-
-    @property
-    def name(self) -> str:
-        """The name that ``run`` knows it by."""
-
-    @property
-    def dtype(self) -> str:
-        """NumPy's name of the data type."""
-
-    @property
-    def shape(self) -> Sequence[int | str | None]:
-        """Sizes, names of free dimensions, and None for those without a name."""
 
 
 def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, Array]:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import rten_aot
 from rten_aot.cli import choices
-from rten_aot.cli.arrays import Array, TensorInfo, file_inputs, random_inputs, summary, write_npz
+from rten_aot.cli.arrays import Array, file_inputs, random_inputs, summary, write_npz
 from rten_aot.cli.parser import Parser
 from rten_aot.cli.text import align, shape_text
+from rten_aot.runtime import TensorInfo
 
 
 def main(words: list[str]) -> int:
     """Run a model as the words say; returns the exit code."""
     args = build_parser().parse(words)
-    model = rten_aot.load(str(args.model), num_threads=args.threads)
+    model = rten_aot.load(args.model, num_threads=args.threads)
     if args.input or args.inputs:
         inputs = file_inputs(model.inputs, args.input, args.inputs)
     else:

@@ -187,10 +187,11 @@ def read_library(path: Path) -> Library:
     Raises:
         ValueError: the file is not an ELF library for a machine that is known here.
     """
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open(path, "rb") as file:
         try:
-            return _read(data)
-        except (struct.error, IndexError, KeyError, UnicodeDecodeError) as err:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _read(data)
+        except (struct.error, IndexError, KeyError, ValueError) as err:
             raise ValueError(f"{path}: not a valid ELF library") from err
 
 

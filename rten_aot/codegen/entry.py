@@ -88,19 +88,25 @@ def model_source(program: Program, interface: Interface, workspace: int | None) 
         "checks": checks,
         "num_checks": str(len(program.checks)),
         "weights": weights,
-        "prepare": "rten_prepare" if _needs_prepare(program) else "NULL",
+        "prepare": "call_prepare" if _needs_prepare(program) else "NULL",
         "main": "call_main",
     }
     body = "".join(f"    .{name} = {value},\n" for name, value in fields.items())
     return f"""#include "rten_aot_internal.h"
 
 {declaration}RTEN_HIDDEN int32_t rten_main({", ".join(types)});
-RTEN_HIDDEN int32_t rten_prepare(int64_t *, int64_t *, int64_t *);
+RTEN_HIDDEN int32_t rten_prepare(int64_t *, int64_t *, int64_t *, int64_t *);
 
 static int32_t call_main(const void *const *in, void *const *out, int64_t *syms,
                          uint8_t *workspace, const int64_t *offsets, const uint8_t *weights) {{
   (void)in; (void)out;
   return rten_main({", ".join(arguments)});
+}}
+
+static inline int32_t call_prepare(int64_t *syms, int64_t *sizes, int64_t *out_dims) {{
+  int64_t failed_check = 0;
+  rten_prepare(syms, sizes, out_dims, &failed_check);
+  return (int32_t)failed_check;
 }}
 
 {"".join(tables.text)}

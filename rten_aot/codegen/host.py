@@ -140,9 +140,10 @@ class _MainEmitter:
                     self._address(storage),
                 )
                 return [tirx.Evaluate(give)]
-            case ir.Require(condition, node):
-                failure = tirx.Evaluate(fail(Failure.SHAPE_MISMATCH, node, tirx.const(0, "int64")))
-                return [tirx.IfThenElse(tirx.Not(condition), failure)]
+            case ir.Require(condition, check):
+                node = self.program.checks[check].node
+                failure = tirx.Evaluate(fail(Failure.CHECK, node, tirx.const(check, "int64")))
+                return [tirx.IfThenElse(tirx.Not(condition), failure, None)]
             case ir.If(condition, dtype, then, otherwise):
                 return self._if(condition, dtype, then, otherwise)
 
@@ -186,13 +187,15 @@ class _MainEmitter:
 
 
 def _prepare(program: ir.Program) -> tirx.PrimFunc:
-    """Sizes of buffers and of outputs, and the first check that fails (1 + its index), or 0."""
-    syms, sizes, dims = (_pointer(n, "int64") for n in ("syms", "sizes", "out_dims"))
+    """Sizes of buffers and of outputs, and 1 + the index of the first check that fails, or 0."""
+    names = ("syms", "sizes", "out_dims", "failed_check")
+    syms, sizes, dims, failed = (_pointer(n, "int64") for n in names)
     outputs = [d for ty in program.output_types for d in ty.shape.values]
     slots, declare_slots = _array("slots", syms, "int64", program.slots)
     bytes_, declare_bytes = _array("bytes", sizes, "int64", len(program.buffers))
     shapes, declare_shapes = _array("shapes", dims, "int64", len(outputs))
-    body: list[tirx.Stmt] = [declare_slots, declare_bytes, declare_shapes]
+    answer, declare_answer = _array("answer", failed, "int64", 1)
+    body: list[tirx.Stmt] = [declare_slots, declare_bytes, declare_shapes, declare_answer]
     for slot, var in enumerate(program.sizes):
         body.append(tirx.Bind(var, _load(slots, slot)))
     for buffer in program.buffers:
@@ -201,12 +204,12 @@ def _prepare(program: ir.Program) -> tirx.PrimFunc:
     for index, dim in enumerate(outputs):
         if set(tirx.analysis.undefined_vars(dim)) <= known:
             body.append(_store(shapes, index, dim))
-    verdict: tirx.Expr = tirx.const(0, "int32")
-    for index in range(len(program.checks) - 1, -1, -1):
+    verdict: tirx.Expr = tirx.const(0, "int64")
+    for index in reversed(range(program.early_checks)):
         held = program.checks[index].condition
-        verdict = tirx.Select(held, verdict, tirx.const(index + 1, "int32"))
-    body.append(tirx.Return(verdict))
-    return tirx.PrimFunc([syms, sizes, dims], tirx.SeqStmt(body), PrimType("int32"))
+        verdict = tirx.Select(held, verdict, tirx.const(index + 1, "int64"))
+    body.append(_store(answer, 0, verdict))
+    return tirx.PrimFunc([syms, sizes, dims, failed], tirx.SeqStmt(body))
 
 
 def _checked(buffer: ir.Planned) -> tirx.Expr:

@@ -104,6 +104,7 @@ class _Linearizer:
         self._weights = _Weights()
         self._sizes: list[tirx.Var] = []
         self._slots = 0
+        self._checks: list[SizeCheck] = []
         self._outer: dict[tirx.Var, tirx.Expr] = {}
         """Sizes of branches in terms of the main function's."""
 
@@ -116,6 +117,7 @@ class _Linearizer:
         known = set(self._sizes)
         early = [c for c in main.checks if free_sizes(c.condition) <= known]
         late = [c for c in main.checks if not free_sizes(c.condition) <= known]
+        self._checks = list(early)
         frame = _Frame({p: Input(i) for i, p in enumerate(params)}, set(known), late)
         results = self._body(main.function, frame)
         types = result_types(main.function)
@@ -129,7 +131,8 @@ class _Linearizer:
             types,
             self._sizes,
             self._slots,
-            early,
+            self._checks,
+            len(early),
             dynamic_dims,
         )
 
@@ -150,7 +153,8 @@ class _Linearizer:
     def _test_checks(self, frame: _Frame) -> None:
         for check in [c for c in frame.checks if free_sizes(c.condition) <= frame.defined]:
             frame.checks.remove(check)
-            frame.steps.append(Require(self._resolved(check.condition), check.node))
+            frame.steps.append(Require(self._resolved(check.condition), len(self._checks)))
+            self._checks.append(check)
 
     def _place(self, value: relax.Expr, frame: _Frame) -> Place:
         if isinstance(value, tvm.ir.GenericConst):

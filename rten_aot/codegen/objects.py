@@ -45,13 +45,11 @@ def _exported(name: str, function: tirx.PrimFunc) -> tirx.PrimFunc:
 def _on_cpu(
     function: tirx.PrimFunc, _mod: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> tirx.PrimFunc:
-    """State the device, which parallel loops need, and return 0 where nothing is returned yet."""
+    """State the device, which parallel loops need, and return 0, the one value TVM can return."""
     body = function.body
     for key, value in (("device_type", 1), ("device_id", 0)):
         body = tirx.AttrStmt(tirx.IntImm("int32", 0), key, tirx.IntImm("int32", value), body)
-    returns = str(function.ret_type) == "int32"
-    if not returns:
-        body = tirx.SeqStmt([body, tirx.Return(tirx.IntImm("int32", 0))])
+    body = tirx.SeqStmt([body, tirx.Return(tirx.IntImm("int32", 0))])
     return tirx.PrimFunc(function.params, body, PrimType("int32"), function.attrs)
 
 

@@ -127,10 +127,10 @@ class HandOut:
 
 @dataclass(frozen=True)
 class Require:
-    """A condition on sizes; if it does not hold, node ``node`` has failed."""
+    """A condition on sizes; if it does not hold, check ``check`` of the program has failed."""
 
     condition: tirx.Expr
-    node: int
+    check: int
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,8 @@ class Program:
     slots: int
     """Number of int64 slots: one for each of ``sizes``, then those that steps publish in."""
     checks: list[SizeCheck]
-    """Conditions on ``sizes`` alone, tested before the first step."""
+    """All conditions on sizes; the first ``early_checks`` are tested before the first step."""
+    early_checks: int
     dynamic_dims: dict[int, list[int | None]] = field(default_factory=dict)
     """For an output of dynamic shape: the slot that holds each size, None if it is not dynamic."""
 

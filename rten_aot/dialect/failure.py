@@ -14,6 +14,8 @@ class Failure(IntEnum):
     DIVISION_BY_ZERO = 2
     SHAPE_MISMATCH = 3
     NOT_SUPPORTED = 4
+    CHECK = 6
+    """A condition on sizes; the value is its index in the model's list of checks."""
 
 
 def fail(kind: Failure, node: int, value: tirx.Expr) -> tirx.Expr:

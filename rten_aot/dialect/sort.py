@@ -125,8 +125,11 @@ class _Heap:
 
     def _after(self, a: _Element, b: _Element) -> Expr:
         """Whether ``a`` sorts after ``b``; of equals, the one with the higher index does."""
-        tie = tirx.And(tirx.Not(self._before(a.value, b.value)), a.index > b.index)
-        return tirx.Or(self._before(b.value, a.value), tie)
+        # Not "neither before the other": TVM takes the opposite of > for <=, which NaN is not.
+        equal = tirx.EQ(a.value, b.value)
+        if str(self._values.dtype) == "float32":
+            equal = tirx.Or(equal, tirx.And(tirx.isnan(a.value), tirx.isnan(b.value)))
+        return tirx.Or(self._before(b.value, a.value), tirx.And(equal, a.index > b.index))
 
     def _sift_down(self, root: Expr, size: Expr) -> Stmt:
         """Place the element in hand below ``root``, in a heap of ``size`` elements."""

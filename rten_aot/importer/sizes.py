@@ -53,13 +53,6 @@ def choose(condition: tirx.Expr, then: Size, otherwise: Size) -> Size:
     return tirx.Select(condition, expr(then), expr(otherwise))
 
 
-def refined(ctx: OpContext, x: tvm.ir.Expr, sizes: Sequence[Size]) -> tvm.ir.Expr:
-    """``x`` with sizes that are equal to its own, but may be better known."""
-    if all(ctx.same(a, b) for a, b in zip(ctx.shape(x), sizes, strict=True)):
-        return x
-    return ctx.reshape(x, sizes)
-
-
 def at_least(ctx: OpContext, a: Size, b: Size, message: str) -> None:
     """Refuse sizes that have ``a < b``, now or at run time."""
     if isinstance(a, int) and isinstance(b, int):

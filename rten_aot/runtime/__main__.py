@@ -123,12 +123,11 @@ def _inputs(model: Model, files: Sequence[str]) -> dict[str, Array]:
 
 
 def _random(info: TensorInfo) -> Array:
-    """Seeded values; free dimensions are 1 and integers 0 or 1, in range as indices and masks."""
+    """Seeded values; free dimensions are 1, and integers 0, which is in range as an index."""
     shape = tuple(size if isinstance(size, int) else 1 for size in info.shape)
-    generator = np.random.default_rng(0)
     if info.dtype == "float32":
-        return generator.standard_normal(shape, dtype=np.float32)
-    return generator.integers(0, 2, shape, dtype=info.dtype)
+        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    return np.zeros(shape, info.dtype)
 
 
 def _shape_text(shape: Sequence[int | str | None]) -> str:

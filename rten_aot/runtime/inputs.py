@@ -16,8 +16,8 @@ Array: TypeAlias = npt.NDArray[Any]
 def convert(name: str, dtype: np.dtype[Any], value: object) -> Array:
     """``value`` as a compact array of the input's data type.
 
-    Python numbers, alone or in lists, adopt the data type if it can hold them. Arrays must have it,
-    but int64 and bool arrays are taken for int32 when every value fits.
+    Numbers, alone or in lists, adopt the data type if it can hold them. Arrays must have it, but
+    int64 and bool arrays are taken for int32 when every value fits.
 
     Raises:
         InputError: the value is no array or cannot be taken for this data type.
@@ -26,18 +26,20 @@ def convert(name: str, dtype: np.dtype[Any], value: object) -> Array:
         array = np.asarray(value)
     except Exception as err:  # whatever a foreign object's conversion raises
         raise InputError(f'input "{name}": expected {dtype}, got no array: {err}') from err
-    if array.dtype.newbyteorder("=") == dtype:
+    given = array.dtype.newbyteorder("=")
+    if given == dtype:
         return array.astype(dtype, order="C", copy=False)
     if _is_python(value):
         return _adopt(name, dtype, array)
-    if dtype == np.int32 and (array.dtype == np.int64 or array.dtype == np.bool_):
+    if dtype == np.int32 and (given == np.int64 or given == np.bool_):
         return _fitting(name, dtype, array)
     raise InputError(f'input "{name}": expected {dtype}, got {_kind(array)}{_hint(dtype, array)}')
 
 
 def _is_python(value: object) -> bool:
-    """Whether the value is made of Python's own numbers: numbers, lists and tuples of them."""
-    return not any(_has_dtype(leaf) for leaf in _leaves(value))
+    """Whether the value is made of single numbers, Python's or NumPy's, and lists of them."""
+    kinds = (int, float, complex, str, np.generic, type(None))
+    return all(isinstance(leaf, kinds) for leaf in _leaves(value))
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -46,10 +48,6 @@ def _leaves(value: object) -> Iterator[object]:
             yield from _leaves(item)
     else:
         yield value
-
-
-def _has_dtype(value: object) -> bool:
-    return not isinstance(value, int | float | complex | str | None)
 
 
 def _adopt(name: str, dtype: np.dtype[Any], array: Array) -> Array:

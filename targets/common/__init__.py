@@ -1,0 +1,1 @@
+"""Schedules that serve every CPU."""

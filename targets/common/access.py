@@ -12,10 +12,19 @@ from dataclasses import dataclass
 from tvm import sym, tirx
 from tvm.ir import Expr, TensorLoad
 
-from .expr import Buffer, Rewriter, children, constant_int, i64, loads, substitute, walk
-from .loops import Loops
-from .stages import Axis
-from .values import specialise
+from rten_aot.targets.common.expr import (
+    Buffer,
+    Rewriter,
+    children,
+    constant_int,
+    i64,
+    loads,
+    substitute,
+    walk,
+)
+from rten_aot.targets.common.loops import Loops
+from rten_aot.targets.common.stages import Axis
+from rten_aot.targets.common.values import specialise
 
 
 @dataclass(frozen=True)

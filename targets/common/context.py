@@ -8,12 +8,12 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Stmt
 
-from ..base import Machine
-from .epilogue import Epilogue
-from .expr import Buffer, i64
-from .loops import Loops, seq
-from .stages import Kernel, Stage
-from .values import Values
+from rten_aot.targets.base import Machine
+from rten_aot.targets.common.epilogue import Epilogue
+from rten_aot.targets.common.expr import Buffer, i64
+from rten_aot.targets.common.loops import Loops, seq
+from rten_aot.targets.common.stages import Kernel, Stage
+from rten_aot.targets.common.values import Values
 
 SCRATCH = "rten.scratch"
 """Attribute of a scheduled function: how many of its last parameters are scratch buffers."""
@@ -52,8 +52,14 @@ class Context:
 
     def epilogue(self, stage: Stage) -> Epilogue:
         """The epilogue of ``stage``. Use one for each stage, and call ``finish(epilogue)`` when the
-        loops are made."""
+        loops are made.
+        """
         return Epilogue(self.kernel, stage, self.values, self.loops, self.storage)
+
+    def store(self, stage: Stage, storage: Buffer) -> None:
+        """Note that a spatial stage is computed into ``storage``; later stages load it there."""
+        self.values.put_in_memory(stage.buffer, storage)
+        self.done.add(stage.buffer)
 
     def finish(self, epilogue: Epilogue) -> None:
         """Note that the epilogue's stages are computed; later stages load its results."""
@@ -62,8 +68,9 @@ class Context:
 
     def materialise(self, buffer: Buffer) -> Stmt:
         """Loops that compute a producer stage into memory, from where it is loaded afterwards; no
-        statement for what is in memory already."""
-        from .elementwise import schedule_spatial
+        statement for what is in memory already.
+        """
+        from rten_aot.targets.common.elementwise import schedule_spatial
 
         stage = self.kernel.producer(buffer)
         if stage is None or self.values.in_memory(buffer):

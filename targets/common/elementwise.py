@@ -14,13 +14,21 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import ForKind, Stmt
 
-from .access import Nest
-from .context import Context
-from .expr import Buffer, constant_int, i64
-from .loops import seq, store, when
-from .nests import CHUNK, At, can_vectorise, cost, is_big, nested, turning_points
-from .stages import Axis, Stage
-from .values import guards, share, share_around
+from rten_aot.targets.common.access import Nest
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.expr import Buffer, constant_int, i64
+from rten_aot.targets.common.loops import seq, store, when
+from rten_aot.targets.common.nests import (
+    CHUNK,
+    At,
+    can_vectorise,
+    cost,
+    is_big,
+    nested,
+    turning_points,
+)
+from rten_aot.targets.common.stages import Axis, Stage
+from rten_aot.targets.common.values import guards, share, share_around
 
 BLOCK = 16
 """Side of the blocks of a transposition: one cache line of float32."""
@@ -32,8 +40,7 @@ def schedule_spatial(ctx: Context, stages: Sequence[Stage]) -> Stmt:
     storages = [ctx.storage(s) for s in stages]
     body = spatial_nest(ctx, stages, storages, (), parallel=True)
     for stage, storage in zip(stages, storages, strict=True):
-        ctx.values.put_in_memory(stage.buffer, storage)
-        ctx.done.add(stage.buffer)
+        ctx.store(stage, storage)
     return body
 
 
@@ -51,9 +58,15 @@ def spatial_nest(
         Axis(ctx.loops.var(a.var.name, a.extent), a.extent) for a in first.spatial[len(prefix) :]
     ]
     where = [*prefix, *(a.var for a in axes)]
-    values = [ctx.values.value(s, where) for s in stages]
+    values = step_values(ctx, stages, where)
     nest = Nest(axes, values, [(b, where) for b in storages], ctx.loops)
     return _Emitter(ctx, nest, parallel).run()
+
+
+def step_values(ctx: Context, stages: Sequence[Stage], where: Sequence[Expr]) -> list[Expr]:
+    """What the stages store at ``where``; they use each other's values, not what they stored."""
+    with ctx.values.computed([s.buffer for s in stages]):
+        return [ctx.values.value(s, where) for s in stages]
 
 
 class _Emitter:
@@ -179,13 +192,19 @@ class _Emitter:
         return seq([self._piece(at, s, e) for s, e in self._segments(start, extent)])
 
     def _piece(self, at: At, start: Expr, extent: Expr) -> Stmt:
+        known = constant_int(extent)
+        lane = self._loops.var("v", extent)
+        inner = self._nest.axes[-1].var
+        values, _ = self._nest.at({**at, inner: self._loops.simplify(start + lane)})
+        if not can_vectorise(values, lane):
+            return self._loop(at, start, extent, 1)
         width = self._width()
+        if known is not None and known < width:
+            return self._rest(at, start, extent, width)
         count = self._loops.simplify(tirx.floordiv(extent, i64(width)))
         done = self._loops.simplify(count * i64(width))
         rest = self._loops.simplify(extent - done)
         main = self._loop(at, start, count, width)
-        if main is None:
-            return seq(self._loop(at, start, extent, 1))
         if constant_int(rest) == 0:
             return main
         return seq(main, self._rest(at, self._loops.simplify(start + done), rest, width))
@@ -211,19 +230,17 @@ class _Emitter:
             known -= width
         return seq(*parts)
 
-    def _loop(self, at: At, start: Expr, count: Expr, width: int) -> Stmt | None:
-        """``count`` times ``width`` elements from ``start``; None if they cannot be vectors."""
+    def _loop(self, at: At, start: Expr, count: Expr, width: int) -> Stmt:
+        """``count`` times ``width`` elements from ``start``."""
         known = constant_int(count)
+        if known == 0:
+            return seq()
         block = i64(0) if known == 1 else self._loops.var("b", count)
         lane = i64(0) if width == 1 else self._loops.var("v", width)
         index = self._loops.simplify(start + block * i64(width) + lane)
         values, places = self._nest.at({**at, self._nest.axes[-1].var: index})
-        if width > 1 and not can_vectorise(values, lane):
-            return None
-        if known == 0:
-            return seq()
         variables = [v for v in (block, lane) if isinstance(v, tirx.Var)]
-        hoisted, binds, results = share_around(values, variables)
+        hoisted, binds, results = share_around(values, variables or None)
         body = seq(binds, self._stores(results, places))
         if width > 1:
             body = tirx.For(lane, i64(0), i64(width), ForKind.VECTORIZED, body)

@@ -9,10 +9,10 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .expr import Buffer, constant_int, i64, loads, same, substitute
-from .loops import Loops
-from .stages import Kernel, Stage
-from .values import Values, share
+from rten_aot.targets.common.expr import Buffer, constant_int, i64, loads, same, substitute
+from rten_aot.targets.common.loops import Loops
+from rten_aot.targets.common.stages import Kernel, Stage
+from rten_aot.targets.common.values import Values, share
 
 
 class Epilogue:
@@ -50,7 +50,8 @@ class Epilogue:
 
     def emit(self, acc: Expr, indices: Sequence[Expr | int]) -> list[Stmt]:
         """Statements that store everything that depends on element ``indices`` of the anchor, whose
-        final value is ``acc``."""
+        final value is ``acc``.
+        """
         values, places = self.results(acc, indices)
         binds, values = share(values)
         stores = [
@@ -81,6 +82,10 @@ class Epilogue:
         """Tell ``values`` that the stored results can be loaded; call it after the anchor's loops."""
         for stage in self.stored:
             self._values.put_in_memory(stage.buffer, self._storage(stage))
+
+    def places(self) -> list[tuple[Buffer, Stage]]:
+        """The buffers that ``emit`` stores to, each with the stage whose result it takes."""
+        return [(self._storage(s), s) for s in self.stored]
 
     def _storage(self, stage: Stage) -> Buffer:
         if stage.buffer not in self._allocated:

@@ -72,7 +72,8 @@ def constant_int(expr: Expr | int) -> int | None:
 
 def is_vectorisable(expr: Expr) -> bool:
     """Whether TVM can turn this node (not its operands) into a vector operation; a statement with
-    another node becomes a scalar loop, in which bindings of vectors are lost."""
+    another node becomes a scalar loop, in which bindings of vectors are lost.
+    """
     if not isinstance(expr, Call):
         return True
     if is_call(expr, "if_then_else") or is_call(expr, "reinterpret"):
@@ -173,7 +174,8 @@ def substitute(expr: Expr, mapping: Mapping[tirx.Var, Expr]) -> Expr:
 
 def canonical(expr: Expr) -> Expr:
     """``expr`` in the form that the schedules expect: without Let (uses of a bound variable refer to its
-    value), and without those calls that TVM does not vectorise but that have an equal that it does."""
+    value), and without those calls that TVM does not vectorise but that have an equal that it does.
+    """
     values: dict[tirx.Var, Expr] = {}
 
     def replace(node: Expr) -> Expr | None:

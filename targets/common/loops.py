@@ -13,7 +13,7 @@ from tvm import sym, tirx
 from tvm.ir import Expr
 from tvm.tirx import ForKind, Stmt
 
-from .expr import Buffer, constant_int, dtype_of, i64, walk
+from rten_aot.targets.common.expr import Buffer, constant_int, dtype_of, i64, walk
 
 Body: TypeAlias = Callable[[Expr], Stmt | Sequence[Stmt]]
 """Makes the body of a loop from its variable (an int64 expression)."""
@@ -202,7 +202,8 @@ class Loops:
 
 def split_exactly(extent: int, rows: int) -> list[tuple[int, int]]:
     """(rows of a tile, how many such tiles) that cover ``extent``: only tiles of ``rows`` and
-    ``rows - 1`` if that is possible, else whole tiles and one shorter one."""
+    ``rows - 1`` if that is possible, else whole tiles and one shorter one.
+    """
     for shorter in range(rows):
         left = extent - shorter * (rows - 1)
         if left >= 0 and left % rows == 0:

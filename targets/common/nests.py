@@ -9,10 +9,10 @@ from tvm import sym, tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .expr import constant_int, i64, is_call, is_vectorisable, walk
-from .loops import Loops
-from .stages import Axis
-from .values import guards, has_effects
+from rten_aot.targets.common.expr import constant_int, i64, is_call, is_vectorisable, walk
+from rten_aot.targets.common.loops import Loops
+from rten_aot.targets.common.stages import Axis
+from rten_aot.targets.common.values import guards, has_effects
 
 PARALLEL_WORK = 32 * 1024
 """Fewer element operations than this are not worth waking other threads for."""
@@ -45,7 +45,8 @@ def cost(values: Sequence[Expr]) -> int:
 
 def is_big(axes: Sequence[Axis], work: int) -> bool:
     """Whether ``work`` operations for every point of the axes are worth several threads; True if their
-    number is not known."""
+    number is not known.
+    """
     for axis in axes:
         extent = constant_int(axis.extent)
         if extent is None:

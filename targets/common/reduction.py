@@ -12,14 +12,14 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import ForKind, Stmt
 
-from .access import Nest
-from .context import Context
-from .epilogue import Epilogue
-from .expr import Buffer, constant_int, element_bits, i64
-from .loops import TILE_BYTES, load, seq, store, tile, when
-from .nests import At, can_vectorise, cost, is_big, nested
-from .stages import Axis, Reducer, Stage
-from .values import share
+from rten_aot.targets.common.access import Nest
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.epilogue import Epilogue
+from rten_aot.targets.common.expr import Buffer, constant_int, element_bits, i64, loads
+from rten_aot.targets.common.loops import TILE_BYTES, load, seq, store, tile, when
+from rten_aot.targets.common.nests import At, can_vectorise, cost, is_big, nested
+from rten_aot.targets.common.stages import Axis, Reducer, Stage
+from rten_aot.targets.common.values import share
 
 
 def schedule_reduction(ctx: Context, stage: Stage) -> Stmt:
@@ -66,6 +66,7 @@ class _Reduction:
         self._nest = nest = Nest(
             [*kept, *reduced], [term, init, *results], places, loops, keep_apart=[len(kept)]
         )
+        self._term_loads = len(loads(term))  # the nest lists them first
         self._reducer: Reducer = stage.reducer
         kinds = [origin < len(kept) for origin in nest.origins]
         self._kept = [a for a, keep in zip(nest.axes, kinds, strict=True) if keep]
@@ -98,13 +99,10 @@ class _Reduction:
     # --- which way ---------------------------------------------------------------------------
 
     def _votes(self, axis: Axis) -> int:
+        """How many loads of the term are contiguous along the axis."""
         position = [a.var for a in self._nest.axes].index(axis.var)
-        term_loads = [
-            a for a in self._nest.loads if any(a.offset.same_as(b.offset) for b in self._nest.loads)
-        ]
-        return sum(
-            constant_int(s) == 1 for a in term_loads if (s := a.strides[position]) is not None
-        )
+        steps = [a.strides[position] for a in self._nest.loads[: self._term_loads]]
+        return sum(s is not None and constant_int(s) == 1 for s in steps)
 
     def _contiguous_reduced(self) -> Axis | None:
         """The reduced axis to run vectors along, if that is the better way."""
@@ -291,8 +289,11 @@ class _Reduction:
                 start, rest = loops.simplify(start + done), loops.simplify(rest - done)
                 if size == 1 or constant_int(rest) == 0:
                     return seq(parts)
+                known = constant_int(rest)
                 one = self._ctx.machine.lanes(self._dtype)
-                size = one if size > one else 1
+                size = size // 2 if known is not None else one if size > one else 1
+                while known is not None and size > known:
+                    size //= 2
 
         folds = []
         half = width // 2

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from tvm import tirx
+from tvm.tirx import Stmt
 
-from ..base import Machine
-from .context import Context
-from .elementwise import schedule_spatial
-from .loops import seq
-from .stages import parse
+from rten_aot.targets.base import Machine
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.opaque import schedule_opaque
+from rten_aot.targets.common.stages import Stage, parse
+from rten_aot.targets.common.steps import emit, plan
+
+AnchorRule: TypeAlias = Callable[[Context, Stage], Stmt | None]
 
 _RECURSION = 20_000
 """Fused chains of operators make deep expressions, which are walked recursively."""
@@ -27,13 +33,28 @@ def schedule(func: tirx.PrimFunc, machine: Machine, note: Callable[[str], None])
     with _deep_recursion():
         kernel = parse(func)
         if kernel is None:
-            raise NotImplementedError
+            note("loops taken as they are")
+            return schedule_opaque(func)
         ctx = Context(kernel, machine, note)
-        parts = []
-        for stage in kernel.stages:
-            if stage.buffer in kernel.outputs:
-                parts.append(schedule_spatial(ctx, [stage]))
-        return ctx.function(seq(*parts))
+
+        def anchor(stage: Stage) -> Stmt | None:
+            rule = anchor_rules().get(stage.anchor) if stage.anchor is not None else None
+            return rule(ctx, stage) if rule is not None else None
+
+        return ctx.function(emit(ctx, plan(ctx, anchor)))
+
+
+@functools.cache
+def anchor_rules() -> dict[str, AnchorRule]:
+    """The rules for stages with an annotation ``rten.anchor``, by its value."""
+    rules = {}
+    for name in ("conv2d", "depthwise", "gemm"):
+        try:
+            module = importlib.import_module(f".{name}", __package__)
+        except ModuleNotFoundError:
+            continue
+        rules[name] = getattr(module, f"schedule_{name}")
+    return rules
 
 
 @contextmanager

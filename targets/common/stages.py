@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tvm import s_tir, tirx
 from tvm.ir import Expr
 
-from .expr import (
+from rten_aot.targets.common.expr import (
     Buffer,
     Rewriter,
     canonical,
@@ -24,7 +24,7 @@ from .expr import (
     substitute,
     walk,
 )
-from .loops import size_vars
+from rten_aot.targets.common.loops import size_vars
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Axis:
 @dataclass(frozen=True, eq=False)
 class Reducer:
     """How a reduction stage combines: ``result`` is the new accumulator, written in ``lhs`` (the
-    old one) and ``rhs`` (the next term); ``term`` is the term in the stage's axes."""
+    old one) and ``rhs`` (the next term); ``term`` is the term in the stage's axes.
+    """
 
     lhs: tirx.Var
     rhs: tirx.Var

@@ -7,14 +7,15 @@ compute every common part once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import tvm
 from tvm import tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .expr import (
+from rten_aot.targets.common.expr import (
     Buffer,
     Rewriter,
     children,
@@ -26,8 +27,8 @@ from .expr import (
     rebuild,
     walk,
 )
-from .loops import Loops
-from .stages import Kernel, Stage
+from rten_aot.targets.common.loops import Loops
+from rten_aot.targets.common.stages import Kernel, Stage
 
 
 class Interner:
@@ -99,6 +100,17 @@ class Values:
         self._memory[buffer] = buffer if storage is None else storage
         self._known.clear()
 
+    @contextmanager
+    def computed(self, buffers: Sequence[Buffer]) -> Iterator[None]:
+        """Meanwhile elements of the buffers are computed, though they are in memory."""
+        kept = {b: self._memory.pop(b) for b in buffers if b in self._memory}
+        self._known.clear()
+        try:
+            yield
+        finally:
+            self._memory.update(kept)
+            self._known.clear()
+
     def ready(self, buffer: Buffer) -> bool:
         """Whether elements of the buffer can be computed now: all it depends on is in memory."""
         if buffer in self._memory:
@@ -134,7 +146,8 @@ class Values:
         known: Mapping[Buffer, Expr] | None = None,
     ) -> Expr:
         """``expr`` with axes replaced and loads resolved; loads of buffers in ``known`` become that
-        value whatever their indices."""
+        value whatever their indices.
+        """
 
         def resolve(load: TensorLoad, rewrite: Rewriter) -> Expr:
             if known is not None and load.source in known:
@@ -151,7 +164,8 @@ def specialise(
     resolve: Callable[[TensorLoad, Rewriter], Expr] | None = None,
 ) -> Expr:
     """``expr`` with variables replaced, indices simplified, and the branches dropped that conditions on
-    variables rule out. ``resolve`` replaces loads (by default only their indices change)."""
+    variables rule out. ``resolve`` replaces loads (by default only their indices change).
+    """
 
     def replace(node: Expr) -> Expr | None:
         if isinstance(node, tirx.Var):
@@ -212,7 +226,8 @@ def share_around(
     values: Sequence[Expr], inner: Collection[tirx.Var] | None
 ) -> tuple[list[Stmt], list[Stmt], list[Expr]]:
     """Like ``share`` for values in a loop over the variables ``inner``: the first list binds what
-    does not depend on them and is to stand before the loop, which must run at least once."""
+    does not depend on them and is to stand before the loop, which must run at least once.
+    """
     return _Sharing(inner).run(values)
 
 
@@ -296,7 +311,8 @@ class _Sharing:
         lets: list[Stmt],
     ) -> Expr:
         """The expression of ``node``. ``bound``: what is bound for all; ``branch``, ``lets``: what is
-        bound in the branch being built (the same as ``bound`` and the statements outside)."""
+        bound in the branch being built (the same as ``bound`` and the statements outside).
+        """
         for table in (bound, branch):
             if node in table:
                 return table[node]

@@ -15,6 +15,7 @@ import pytest
 
 import rten_aot
 from rten_aot.cli import main
+from rten_aot.runtime import TensorInfo
 
 
 @dataclass
@@ -75,18 +76,11 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return fake
 
 
-@dataclass(frozen=True)
-class Info:
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...]
-
-
 @dataclass
 class FakeModel:
     """Stands in for a loaded model; answers with prepared outputs."""
 
-    inputs: list[Info]
+    inputs: list[TensorInfo]
     answers: dict[str, npt.NDArray[Any]]
     given: dict[str, npt.NDArray[Any]] | None = None
     num_threads: int | None = None
@@ -102,7 +96,7 @@ class FakeModel:
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
     fake = FakeModel(
-        [Info("x", "float32", (1, "h", None)), Info("a=b/c", "int32", ())],
+        [TensorInfo("x", "float32", (1, "h", None)), TensorInfo("a=b/c", "int32", ())],
         {"y/z": np.array([[1, 2, 3, 4, 6]], np.float32), "file": np.array(7, np.int32)},
     )
 

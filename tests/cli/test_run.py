@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rten_aot.cli.arrays import summary, write_npz
-from tests.cli.conftest import Command, FakeModel, Info
+from rten_aot.runtime import TensorInfo
+from tests.cli.conftest import Command, FakeModel
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def test_random_inputs(command: Command, model: FakeModel) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int8"])
 def test_random_inputs_have_the_type(command: Command, model: FakeModel, dtype: str) -> None:
-    model.inputs = [Info("x", dtype, (3, 2))]
+    model.inputs = [TensorInfo("x", dtype, (3, 2))]
     assert "free" not in command("run", "m.so").out
     assert model.given is not None
     assert (str(model.given["x"].dtype), model.given["x"].shape) == (dtype, (3, 2))

@@ -11,6 +11,7 @@ import rten_aot.dialect.rnn  # noqa: F401
 from rten_aot.dialect.recurrence import LANES, blocks_of
 
 from tests.dialect.harness import failure, run
+from tests.support.reference import gru, lstm
 
 Array = Any
 
@@ -31,51 +32,6 @@ def pack_recurrent(r: Array, gates: int) -> Array:
     directions, _, hidden = r.shape
     packed = pack_input(r, gates).reshape(hidden, directions, -1, gates * LANES)
     return np.ascontiguousarray(packed.transpose(1, 2, 0, 3))
-
-
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def walk(steps: int, directions: int, batch: int, reverse: bool, lengths: Array | None) -> Any:
-    """(direction, batch entry, time) in the order in which a layer visits them."""
-    for d in range(directions):
-        for b in range(batch):
-            count = steps if lengths is None else int(lengths[b])
-            times = range(count)
-            for t in reversed(times) if reverse or d else times:
-                yield d, b, t
-
-
-def lstm_reference(
-    x: Array, r: Array, h0: Array, c0: Array, reverse: bool, lengths: Array | None
-) -> tuple[Array, Array, Array]:
-    directions, batch, hidden = h0.shape
-    h, c = h0.astype(float), c0.astype(float)
-    y = np.zeros((x.shape[0], directions, batch, hidden))
-    for d, b, t in walk(x.shape[0], directions, batch, reverse, lengths):
-        i, o, f, g = np.split(x[t, b, d] + r[d].astype(float) @ h[d, b], 4)
-        c[d, b] = sigmoid(f) * c[d, b] + sigmoid(i) * np.tanh(g)
-        h[d, b] = y[t, d, b] = sigmoid(o) * np.tanh(c[d, b])
-    return y, h, c
-
-
-def gru_reference(
-    x: Array, r: Array, h0: Array, bias: Array | None, reverse: bool, lengths: Array | None
-) -> tuple[Array, Array]:
-    directions, batch, hidden = h0.shape
-    h = h0.astype(float)
-    y = np.zeros((x.shape[0], directions, batch, hidden))
-    for d, b, t in walk(x.shape[0], directions, batch, reverse, lengths):
-        xz, xr, xh = np.split(x[t, b, d].astype(float), 3)
-        rz, rr, rh = np.split(r[d].astype(float), 3)
-        z, reset = sigmoid(xz + rz @ h[d, b]), sigmoid(xr + rr @ h[d, b])
-        if bias is None:
-            new = np.tanh(xh + rh @ (reset * h[d, b]))
-        else:
-            new = np.tanh(xh + reset * (rh @ h[d, b] + bias[d]))
-        h[d, b] = y[t, d, b] = (1 - z) * new + z * h[d, b]
-    return y, h
 
 
 CASES = [
@@ -113,7 +69,8 @@ def test_lstm(case: Any, symbolic: bool) -> None:
         "lstm", packed, pack_recurrent(r, 4), h0, c0, *extra,
         hidden=hidden, reverse=reverse, node=0, symbolic=symbolic,
     )  # fmt: skip
-    want = lstm_reference(x, r, h0, c0, reverse, None if lengths is None else np.array(lengths))
+    known = None if lengths is None else np.array(lengths)
+    want = lstm(x, r, h0, c0, reverse=reverse, lengths=known)
     for g, w in zip(got[:3], want, strict=True):
         np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-6)
 
@@ -134,7 +91,8 @@ def test_gru(case: Any, linear_before_reset: bool, symbolic: bool) -> None:
         gates, last = r[:, : 2 * hidden], r[:, 2 * hidden :]
         weights = pack_recurrent(gates, 2), pack_recurrent(last, 1)
         got = run("gru_reset_first", packed, *weights, h0, *extra, **attrs)
-    want = gru_reference(x, r, h0, bias, reverse, None if lengths is None else np.array(lengths))
+    known = None if lengths is None else np.array(lengths)
+    want = gru(x, r, h0, hidden_bias=bias, reverse=reverse, lengths=known)
     for g, w in zip(got[:2], want, strict=True):
         np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-6)
 

@@ -206,3 +206,42 @@ def test_a_condition_with_many_elements_is_refused(tmp_path: Path) -> None:
     chosen = main.op("If", 1, then_branch=same, else_branch=same, name="choice")
     with pytest.raises(ShapeError, match="the condition must have one element"):
         compiled(main.graph(chosen), tmp_path)
+
+
+def squeeze_if_one(g: GraphMaker) -> int:
+    """What exporters make of a squeeze of the last axis."""
+    x = g.op("Neg", 0, name="negated")
+    sizes = g.op("Shape", x)
+    last = g.op("Gather", sizes, g.constant("minus_one", np.int32([-1])), axis=0)
+    is_one = g.op("Equal", last, g.constant("one", np.int32([1])))
+    then = branch(
+        lambda b: b.op("Squeeze", b.capture("negated_0"), b.constant("axis", np.int32([-1])))
+    )
+    otherwise = branch(lambda b: b.op("Identity", b.capture("negated_0")))
+    return g.op("If", is_one, then_branch=then, else_branch=otherwise, name="squeeze")
+
+
+def test_results_of_different_rank_follow_a_condition_on_sizes(tmp_path: Path) -> None:
+    main = GraphMaker()
+    main.input("x", ("n", "m"))
+    model = compiled(main.graph(squeeze_if_one(main)), tmp_path)
+    x = np.float32([[1], [2]])
+    np.testing.assert_array_equal(model(x)[0], -x[:, 0])
+    with pytest.raises(rten_aot.InputError, match=r'in node "squeeze" \(If\): the branches give'):
+        model(np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(model(x)[0], -x[:, 0])
+
+
+def test_a_branch_that_is_impossible_fails_when_it_is_taken(tmp_path: Path) -> None:
+    then = branch(
+        lambda g: g.op(
+            "Reshape", g.capture("x"), g.constant("s", np.int32([5])), name="bad", allow_zero=False
+        )
+    )
+    otherwise = branch(lambda g: g.capture("x"))
+    model = compiled(with_if(then, otherwise, (4,)), tmp_path)
+    x = np.ones(4, np.float32)
+    np.testing.assert_array_equal(model(x, 0)[0], x)
+    with pytest.raises(rten_aot.ModelRunError, match=r'in node "bad" \(Reshape\)'):
+        model(x, 1)
+    np.testing.assert_array_equal(model(x, 0)[0], x)

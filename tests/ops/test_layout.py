@@ -81,7 +81,8 @@ def squeeze(op: str, id: str, x: Array, axes: Sequence[int] | None, want: Sequen
         [x] if axes is None else [x, i64(*axes)],
         lambda x, *_: x.reshape(want),
         constant=[] if axes is None else [1],
-        modes=["static", "dynamic", "folded"],
+        # Whether a free size is 1 must be known where axes are not given.
+        modes=["static", "folded"] if axes is None else ["static", "dynamic", "folded"],
     )
 
 

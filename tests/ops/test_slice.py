@@ -105,6 +105,8 @@ def pad(
             before, after = pads[k], pads[len(places) + k]
             x = x[(slice(None),) * axis + (slice(max(-before, 0), x.shape[axis] + min(after, 0)),)]
             widths[axis] = (max(before, 0), max(after, 0))
+        if not widths:
+            return x
         if mode == "constant":
             return np.pad(x, widths, constant_values=0 if value is None else value)
         return np.pad(x, widths, mode)  # type: ignore[call-overload,no-any-return]

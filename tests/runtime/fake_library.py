@@ -17,10 +17,10 @@ TRIPLE = f"{platform.machine()}-unknown-linux-gnu"
 # The values of `mode` in fake_model.c.
 (
     NORMAL,
+    NESTED,
     DIVIDE,
     EXHAUST,
     MISFIT,
-    NESTED,
     SLOW,
     FORGET,
     BLOCKS,

@@ -13,12 +13,15 @@
 #ifndef FEATURES
 #define FEATURES NULL
 #endif
+#ifndef BIAS
+#define BIAS 0
+#endif
 #ifndef IO_ALIGNMENT
 #define IO_ALIGNMENT 0
 #endif
 
 enum { BATCH, COUNT, FOUND, NUM_SYMS };
-enum { NORMAL, DIVIDE, EXHAUST, MISFIT, NESTED, SLOW, FORGET, BLOCKS, STOP, RAW_FAILURE, NAMELESS };
+enum { NORMAL, NESTED, DIVIDE, EXHAUST, MISFIT, SLOW, FORGET, BLOCKS, STOP, RAW_FAILURE, NAMELESS };
 
 typedef struct {
   void *sync_handle;
@@ -60,7 +63,8 @@ static int relu_task(int task, parallel_env *env, void *data) {
   if (args->mode == RAW_FAILURE) return -1;
   for (int64_t row = task * chunk; row < end; ++row) {
     if (args->mode == DIVIDE) rten_aot_fail(RTEN_FAIL_DIVISION, 1, 0);
-    for (int i = 0; i < 4; ++i) args->y[4 * row + i] = fmaxf(args->x[4 * row + i] + args->w[i], 0);
+    for (int64_t i = 4 * row; i < 4 * row + 4; ++i)
+      args->y[i] = fmaxf(args->x[i] + args->w[i % 4] + BIAS, 0);
   }
   return 0;
 }

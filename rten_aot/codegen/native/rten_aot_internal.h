@@ -126,7 +126,7 @@ typedef struct {
 
   const rten_node_spec *nodes; /* graph nodes, by the index that rten_aot_fail gets */
   int32_t num_nodes;
-  const char *const *checks; /* messages of rten_prepare's checks */
+  const char *const *checks; /* messages: rten_prepare's checks, then those of rten_main */
   int32_t num_checks;
 
   int32_t io_alignment;   /* of in[] and out[] pointers, a power of two; 0 = 64 */
@@ -145,7 +145,8 @@ enum {
   RTEN_FAIL_DIVISION = 2,
   RTEN_FAIL_SHAPE = 3,
   RTEN_FAIL_UNSUPPORTED = 4,
-  RTEN_FAIL_MEMORY = 5 /* of the runtime itself */
+  RTEN_FAIL_MEMORY = 5, /* of the runtime itself */
+  RTEN_FAIL_CHECK = 6   /* value: index of a message in rten_model_desc.checks */
 };
 
 /* Records a failure of the current run; the first one wins. Any thread of the run. Returns 0. */

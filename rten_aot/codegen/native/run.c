@@ -75,7 +75,7 @@ static int32_t call_main(rten_aot_model *model, uint8_t *workspace) {
 }
 
 static int32_t run(rten_aot_model *model, const DLTensor *inputs, DLTensor *outputs) {
-  uint8_t *workspace;
+  uint8_t *workspace = NULL;
   int32_t code = rten_bind_inputs(model, inputs);
   if (code == 0) code = prepare(model);
   if (code == 0) code = take_workspace(model, &workspace);

@@ -73,7 +73,8 @@ static uint64_t fresh_seed(const void *handle) {
          (uint64_t)(uintptr_t)handle ^ (uint64_t)getpid() << 40;
 }
 
-/* One allocation for every array of a handle: reserve() is called once to measure, once to cut. */
+/* One allocation for every array of a handle: cut_arrays goes over it twice, to measure and to
+ * cut. */
 typedef struct {
   char *base;
   size_t used;

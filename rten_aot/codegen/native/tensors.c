@@ -19,9 +19,10 @@ static bool is_aligned(const void *data) {
 /* Steps along dimensions of one element, and all steps of an empty tensor, mean nothing. */
 static bool is_compact(const DLTensor *tensor) {
   if (tensor->strides == NULL) return true;
+  for (int32_t i = 0; i < tensor->ndim; ++i)
+    if (tensor->shape[i] == 0) return true;
   int64_t step = 1;
   for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
-    if (tensor->shape[i] == 0) return true;
     if (tensor->shape[i] != 1 && tensor->strides[i] != step) return false;
     if (__builtin_mul_overflow(step, tensor->shape[i], &step)) return false;
   }

@@ -7,8 +7,8 @@ from tvm import relax
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
+from rten_aot.importer.ops.layout import arrange
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import refined
 
 
 @op("Concat")
@@ -40,7 +40,9 @@ def concat(ctx: OpContext, *xs: relax.Expr | None) -> relax.Expr:
         shape = ctx.shape(x)
         if isinstance(shape[axis], int) and shape[axis] == 0:
             continue
-        operands.append(refined(ctx, x, [*common[:axis], shape[axis], *common[axis + 1 :]]))
+        better = [*common[:axis], shape[axis], *common[axis + 1 :]]
+        plain = all(map(ctx.same, shape, better))
+        operands.append(x if plain else arrange(ctx, x, better))
     if not operands:
         return present[0]
     return operands[0] if len(operands) == 1 else ctx.call("concat", *operands, axis=axis)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
 import tvm
 from tvm import relax, tirx
 
+from rten_aot.dialect import registry as dialect
 from rten_aot.dialect.control import cond as emit_cond
-from rten_aot.dialect.functions import result_types
+from rten_aot.dialect.functions import building, result_types
+from rten_aot.errors import ShapeError
 from rten_aot.format.graph import Graph
-from rten_aot.importer.context import GraphState, OpContext
+from rten_aot.importer.context import Check, GraphState, OpContext
 from rten_aot.importer.registry import op
 from rten_aot.importer.translate import (
     CaptureScope,
@@ -20,31 +26,43 @@ from rten_aot.importer.translate import (
 )
 
 
-@op("If", limits="both branches must give results of the same type and rank")
+@op(
+    "If",
+    limits="branches whose results differ in rank need a condition on sizes, which must then be "
+    "true when the model runs",
+)
 def if_(ctx: OpContext, condition: relax.Expr) -> list[relax.Expr]:
-    """A branch chosen at compile time where the condition is known, else at run time."""
+    """A branch chosen at compile time where the condition is known, else at run time.
+
+    A branch that is impossible for the shapes at hand fails when it is taken. Where the results
+    differ in rank and the condition is on sizes (as in what exporters make of a squeeze), it is
+    taken to be true, which is checked at run time.
+    """
     graphs = [ctx.attrs.graph("then_branch"), ctx.attrs.graph("else_branch")]
-    known = ctx.contents(condition)
-    if known is not None and known.size == 1 and not isinstance(known.flat[0], tvm.ir.Expr):
-        graph = graphs[0] if known.flat[0] else graphs[1]
-        return ctx.translator.inline(graph, {}, ctx.scope, ctx.state)
     if any(size != 1 for size in ctx.shape(condition)):
         ctx.shape_error("the condition must have one element")
+    known = ctx.contents(condition)
+    truth = None if known is None else known.flat[0]
+    if truth is not None and not isinstance(truth, tvm.ir.Expr):
+        graph = graphs[0] if truth else graphs[1]
+        return ctx.translator.inline(graph, {}, ctx.scope, ctx.state)
 
-    names = list(dict.fromkeys(n for g in graphs for n in captured(g)))
-    outer = {n: value for n in names if (value := ctx.scope.lookup(n)) is not None}
-    live = {n: v for n, v in outer.items() if not isinstance(v, tvm.ir.GenericConst)}
-    sizes = _outer_sizes(ctx, list(live.values()))
+    captures = _Captures(ctx, list(dict.fromkeys(n for g in graphs for n in captured(g))))
     labels = [f"branch_{ctx.node_index}_{side}" for side in ("then", "else")]
-    types = [
-        _branch(ctx, label, graph, outer, sizes)
-        for label, graph in zip(labels, graphs, strict=True)
-    ]
+    types = _branches(ctx, captures, labels, graphs)
+    if truth is not None and _ranks(types[0]) != _ranks(types[1]):
+        for label in labels:
+            del ctx.translator.functions[label]
+        ctx.require(
+            tirx.NE(truth, tirx.const(0, "int64")),
+            "the branches give results of different rank, and only the first one was compiled",
+        )
+        return ctx.translator.inline(graphs[0], {}, ctx.scope, ctx.state)
     results = relax.TupleType(_joined(ctx, *types))
     call = emit_cond(
         condition,
-        list(live.values()),
-        relax.ShapeExpr(sizes),
+        captures.live,
+        relax.ShapeExpr(captures.sizes),
         results,
         then=labels[0],
         otherwise=labels[1],
@@ -53,49 +71,107 @@ def if_(ctx: OpContext, condition: relax.Expr) -> list[relax.Expr]:
     return [ctx.emit(relax.TupleGetItem(joined, i)) for i in range(len(results.fields))]
 
 
-def _outer_sizes(ctx: OpContext, values: list[relax.Expr]) -> list[tirx.Var]:
-    """The size variables that branches may speak of: those of the captured values."""
-    found: dict[tirx.Var, None] = {}
-    for value in values:
-        found |= dict.fromkeys(relax.analysis.tir_vars_in_type(value.ty))
-        content = ctx.contents(value)
-        for element in [] if content is None else content.flat:
-            if isinstance(element, tvm.ir.Expr):
-                found |= dict.fromkeys(tirx.analysis.undefined_vars(element))
-    return list(found)
+@dataclass(frozen=True)
+class _Captures:
+    """What the branches take from their surroundings."""
+
+    ctx: OpContext
+    names: list[str]
+
+    @cached_property
+    def outer(self) -> dict[str, relax.Expr]:
+        found = {name: self.ctx.scope.lookup(name) for name in self.names}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @cached_property
+    def live(self) -> list[relax.Expr]:
+        """The values among them; the rest is constants."""
+        return [v for v in self.outer.values() if not isinstance(v, tvm.ir.GenericConst)]
+
+    @cached_property
+    def sizes(self) -> list[tirx.Var]:
+        """The size variables that branches may speak of."""
+        found: dict[tirx.Var, None] = {}
+        for value in self.live:
+            found |= dict.fromkeys(relax.analysis.tir_vars_in_type(value.ty))
+            content = self.ctx.contents(value)
+            for element in [] if content is None else content.flat:
+                if isinstance(element, tvm.ir.Expr):
+                    found |= dict.fromkeys(tirx.analysis.undefined_vars(element))
+        return list(found)
+
+    def params(self, fresh: dict[tirx.Var, tirx.Var]) -> list[relax.Var]:
+        """Parameters of a branch function, in its own size variables."""
+        values = [
+            relax.Var(f"capture_{i}", with_sizes(v.ty, fresh)) for i, v in enumerate(self.live)
+        ]
+        return [*values, relax.Var("sizes", relax.ShapeType(list(fresh.values())))]
+
+
+def _branches(
+    ctx: OpContext, captures: _Captures, labels: Sequence[str], graphs: Sequence[Graph]
+) -> list[list[relax.TensorType]]:
+    """Translate both branches; returns the types of their results in outer sizes."""
+    types: list[list[relax.TensorType] | None] = []
+    errors: list[tuple[ShapeError, int]] = []
+    for label, graph in zip(labels, graphs, strict=True):
+        try:
+            types.append(_branch(ctx, captures, label, graph))
+        except ShapeError as err:
+            types.append(None)
+            errors.append((err, len(ctx.translator.nodes) - 1))
+    possible = [t for t in types if t is not None]
+    if not possible:
+        raise errors[0][0]
+    if errors:
+        _impossible(ctx, captures, labels[types.index(None)], possible[0], *errors[0])
+    return [possible[0] if t is None else t for t in types]
 
 
 def _branch(
-    ctx: OpContext,
-    label: str,
-    graph: Graph,
-    outer: dict[str, relax.Expr],
-    sizes: list[tirx.Var],
+    ctx: OpContext, captures: _Captures, label: str, graph: Graph
 ) -> list[relax.TensorType]:
-    """Translate a branch into a function of its own; returns its results' types in outer sizes."""
-    fresh = {var: tirx.Var(var.name, "int64") for var in sizes}
+    fresh = {var: tirx.Var(var.name, "int64") for var in captures.sizes}
+    params = captures.params(fresh)
     state = GraphState(relax.BlockBuilder())
-    inside: dict[str, relax.Expr] = {}
-    params: list[relax.Var] = []
-    for name, value in outer.items():
-        if isinstance(value, tvm.ir.GenericConst):
-            inside[name] = value
-            continue
-        param = relax.Var(f"capture_{len(params)}", with_sizes(value.ty, fresh))
+    for param, value in zip(params, captures.live, strict=False):
         content = ctx.contents(value)
         if content is not None:
             state.known[param] = replace_contents(content, fresh)
-        params.append(param)
-        inside[name] = param
-    params.append(relax.Var("sizes", relax.ShapeType(list(fresh.values()))))
+    moved = dict(zip(captures.live, params, strict=False))
+    inside = {name: moved.get(value, value) for name, value in captures.outer.items()}
     translator = ctx.translator
     function = translator.function(label, params, graph, {}, CaptureScope(inside), state)
     translator.functions[label] = ImportedFunction(function, tuple(state.checks))
     back = {inner: var for var, inner in fresh.items()}
     types = result_types(function)
-    own = fresh_sizes(types)
-    back |= {var: new for var, new in own.items() if var not in back}
+    back |= {var: new for var, new in fresh_sizes(types).items() if var not in back}
     return [with_sizes(ty, back) for ty in types]
+
+
+def _impossible(
+    ctx: OpContext,
+    captures: _Captures,
+    label: str,
+    types: list[relax.TensorType],
+    error: ShapeError,
+    node: int,
+) -> None:
+    """Stand in for a branch that no run with these shapes can take: it fails, and gives zeros."""
+    fresh = {var: tirx.Var(var.name, "int64") for var in captures.sizes}
+    builder = relax.BlockBuilder()
+    with building(builder, label, captures.params(fresh)):
+        with builder.dataflow():
+            results = []
+            for ty in types:
+                sizes = with_sizes(ty, fresh).shape
+                results.append(
+                    builder.emit(dialect.call("full", sizes, value=0, dtype=str(ty.dtype)))
+                )
+            output = builder.emit_output(tvm.ir.Tuple(results))
+        builder.emit_func_output(output)
+    never = Check(tirx.const(0, "bool"), node, str(error))
+    ctx.translator.functions[label] = ImportedFunction(builder.get()[label], (never,))
 
 
 def _joined(
@@ -114,6 +190,10 @@ def _joined(
         ]
         joined.append(relax.TensorType(sizes, str(a.dtype)))
     return joined
+
+
+def _ranks(types: Sequence[relax.TensorType]) -> list[int]:
+    return [len(ty.shape.values) for ty in types]
 
 
 def _text(ty: relax.TensorType) -> str:

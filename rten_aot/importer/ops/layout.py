@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax, tirx
 
-import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
+import rten_aot.dialect.generate
+import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import broadcast, expr, maximum, product, quotient, text
@@ -20,6 +21,9 @@ def arrange(ctx: OpContext, x: relax.Expr, shape: list[Size]) -> relax.Expr:
         content = ctx.contents(x)
         if content is not None:
             return ctx.known(content.reshape(shape), ctx.dtype(x))
+    if any(isinstance(s, int) and s == 0 for s in shape):
+        # Relax would take the 0 for "as the input has it".
+        return ctx.call("full", ctx.shape_expr(shape), value=0, dtype=ctx.dtype(x))
     return ctx.reshape(x, shape)
 
 

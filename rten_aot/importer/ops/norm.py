@@ -26,7 +26,9 @@ def _check_channels(ctx: OpContext, x: relax.Expr, **statistics: relax.Expr) -> 
         check_type(ctx, values, FLOATS)
         if ctx.rank(values) != 1:
             ctx.shape_error(f"{name} has rank {ctx.rank(values)}, not 1")
-        channels = ctx.equal_dims(channels, ctx.shape(values)[0], f"the numbers of channels and {name}")
+        channels = ctx.equal_dims(
+            channels, ctx.shape(values)[0], f"the numbers of channels and {name}"
+        )
     return [1, channels, *[1] * (len(shape) - 2)]
 
 

@@ -11,6 +11,7 @@ from tvm import relax
 
 import rten_aot.dialect.arithmetic
 import rten_aot.dialect.generate
+import rten_aot.dialect.matmul
 import rten_aot.dialect.movement
 import rten_aot.dialect.rnn  # noqa: F401  (all define what is emitted here)
 from rten_aot.dialect.recurrence import LANES, blocks_of

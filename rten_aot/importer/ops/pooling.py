@@ -1,0 +1,96 @@
+"""Pooling: https://onnx.ai/onnx/operators/."""
+
+from __future__ import annotations
+
+from tvm import relax, tirx
+
+import rten_aot.dialect.pooling  # noqa: F401  (defines what is emitted here)
+from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
+from rten_aot.importer.registry import op
+from rten_aot.importer.sizes import ceil_div, choose, expr
+from rten_aot.importer.windows import (
+    Windows,
+    as_line,
+    as_plane,
+    per_axis,
+    read_windows,
+    simplified,
+    spatial_rank,
+)
+
+
+def _windows(ctx: OpContext, x: relax.Expr, rank: int) -> tuple[Windows, list[Size]]:
+    """The windows and how many of them there are along height and width."""
+    kernel = per_axis(ctx, "kernel_size", rank)
+    ceil_mode = ctx.attrs.bool("ceil_mode", default=False)
+    sizes = ctx.shape(x)[2:]
+    windows = read_windows(ctx, sizes, kernel, [1, 1], rank)
+    return windows, [_count(ctx, sizes[d], windows, d, ceil_mode=ceil_mode) for d in (0, 1)]
+
+
+def _count(ctx: OpContext, size: Size, windows: Windows, axis: int, *, ceil_mode: bool) -> Size:
+    stride = windows.strides[axis]
+    room = simplified(ctx, size + windows.pad_of(axis) - windows.reach(axis))
+    if not ceil_mode:
+        whole = room // stride if isinstance(room, int) else tirx.floordiv(room, expr(stride))
+        return simplified(ctx, whole + 1)
+    count = ceil_div(room, stride) + 1
+    # The last window must start on the input or on the padding before it.
+    start, end = (count - 1) * stride, size + windows.pads[axis]
+    if isinstance(start, int) and isinstance(end, int):
+        return count - 1 if start >= end else count
+    return simplified(ctx, choose(expr(start) >= expr(end), count - 1, count))
+
+
+@op("MaxPool", limits="one or two spatial axes")
+def max_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__MaxPool.html."""
+    check_type(ctx, x, ALL_TYPES)
+    rank = spatial_rank(ctx, x)
+    plane = as_plane(ctx, x)
+    windows, sizes = _windows(ctx, plane, rank)
+    result = ctx.call(
+        "max_pool",
+        plane,
+        ctx.shape_expr(windows.pads),
+        ctx.shape_expr(sizes),
+        kernel=windows.kernel,
+        strides=windows.strides,
+        dilations=windows.dilations,
+    )
+    return as_line(ctx, result, rank)
+
+
+@op("AveragePool", limits="one or two spatial axes")
+def average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__AveragePool.html."""
+    check_type(ctx, x, FLOATS)
+    rank = spatial_rank(ctx, x)
+    plane = as_plane(ctx, x)
+    windows, sizes = _windows(ctx, plane, rank)
+    result = ctx.call(
+        "average_pool",
+        plane,
+        ctx.shape_expr(windows.pads),
+        ctx.shape_expr(sizes),
+        kernel=windows.kernel,
+        strides=windows.strides,
+        dilations=windows.dilations,
+        count_include_pad=ctx.attrs.bool("count_include_pad", default=False),
+    )
+    return as_line(ctx, result, rank)
+
+
+@op("GlobalAveragePool")
+def global_average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__GlobalAveragePool.html."""
+    check_type(ctx, x, FLOATS)
+    return ctx.call("global_average_pool", x)
+
+
+@op("GlobalMaxPool")
+def global_max_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
+    """https://onnx.ai/onnx/operators/onnx__GlobalMaxPool.html."""
+    check_type(ctx, x, ALL_TYPES)
+    return ctx.call("global_max_pool", x)

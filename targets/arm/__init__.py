@@ -1,0 +1,1 @@
+"""Arm machines, 64 and 32 bits."""

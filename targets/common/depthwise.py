@@ -1,0 +1,295 @@
+"""Depthwise convolution of channels-last images: vectors of channels, tiles along the width.
+
+Padding is not copied: taps outside of the image are left out. Rows of taps are tested once for a
+tile; tiles near the left and right edges test every tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad
+from tvm.tirx import Stmt
+
+from .context import Context
+from .conv2d import padded_source, pads_of
+from .expr import Buffer, constant_int, i64
+from .loops import load, seq, store, tile, zero
+from .stages import Stage
+from .tiles import store_columns, Shape
+
+_ACCUMULATORS = 8
+"""Vectors of sums of a tile; some registers are left for taps and images."""
+_SERIAL_PRODUCTS = 1 << 16
+"""Fewer multiplications than this take less time than starting threads."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Height or width: sizes of image and result, and how the window moves."""
+
+    size: Expr
+    result: Expr
+    before: Expr
+    """Zeros in front of the image."""
+    kernel: int
+    stride: int
+    dilation: int
+
+    def position(self, at: Expr, tap: int) -> Expr:
+        """Where on the image a tap lies."""
+        return at * i64(self.stride) + i64(tap * self.dilation) - self.before
+
+    def inside(self) -> tuple[Expr, Expr]:
+        """First result position all of whose taps lie on the image, and the one after the last."""
+        stride = i64(self.stride)
+        first = tirx.floordiv(self.before + stride - i64(1), stride)
+        reach = i64((self.kernel - 1) * self.dilation)
+        last = tirx.floordiv(self.size - i64(1) - reach + self.before, stride)
+        first = tirx.min(first, self.result)
+        return first, tirx.max(first, tirx.min(last + i64(1), self.result))
+
+
+def schedule_depthwise(ctx: Context, stage: Stage) -> Stmt | None:
+    """The rule for ``rten.depthwise``."""
+    if not isinstance(stage.value, tirx.Mul):
+        return None
+    data, weight = stage.value.a, stage.value.b
+    if not isinstance(data, TensorLoad) or not isinstance(weight, TensorLoad):
+        return None
+    depthwise = _Depthwise(ctx, stage, data, weight)
+    body = depthwise.build()
+    ctx.finish(depthwise.epilogue)
+    ctx.note(f"depthwise convolution, tiles of {depthwise.pixels}x{depthwise.channels}")
+    return seq(depthwise.before, body)
+
+
+class _Depthwise:
+    """One depthwise convolution."""
+
+    def __init__(self, ctx: Context, stage: Stage, data: TensorLoad, weight: TensorLoad) -> None:
+        self._ctx = ctx
+        self._loops = ctx.loops
+        self._stage = stage
+        self._weight = weight.source
+        self.before, self._image, pads = self._find_image(data)
+        kernel = [constant_int(e) or 0 for e in weight.source.ty.shape[:2]]
+        self._height, self._width = (
+            _Axis(
+                self._image.ty.shape[1 + d],
+                stage.spatial[1 + d].extent,
+                pads[d],
+                kernel[d],
+                stage.int_annotation(f"stride_{name}"),
+                stage.int_annotation(f"dilation_{name}"),
+            )
+            for d, name in enumerate("hw")
+        )
+        self._count = constant_int(stage.spatial[3].extent) or 0
+        self._multiple = stage.int_annotation("multiple")
+        self.epilogue = ctx.epilogue(stage)
+        self.channels = self._tile_channels()
+        self._lanes = min(self.channels, ctx.machine.lanes(stage.dtype))
+        vectors = self.channels // self._lanes
+        wanted = max(1, _ACCUMULATORS // vectors)
+        known = constant_int(self._width.result)
+        self.pixels = wanted if known is None else max(1, min(wanted, known))
+
+    def _find_image(self, data: TensorLoad) -> tuple[Stmt, Buffer, tuple[Expr, Expr]]:
+        """The image without its padding, the loops that compute it, and the padding."""
+        ctx = self._ctx
+        none = (i64(0), i64(0))
+        stage = ctx.kernel.producer(data.source)
+        source = None if stage is None else padded_source(stage)
+        if stage is None or source is None:
+            before = ctx.materialise(data.source)
+            return before, ctx.values.memory(data.source), none
+        before = ctx.materialise(source.source)
+        ctx.done.add(stage.buffer)
+        return before, ctx.values.memory(source.source), pads_of(ctx, stage, source)
+
+    def _tile_channels(self) -> int:
+        """Channels of a tile: two vectors if there are that many, else a shorter vector."""
+        lanes = self._ctx.machine.lanes(self._stage.dtype)
+        for width in (2 * lanes, lanes):
+            if self._count >= width:
+                return width
+        while lanes > max(self._count, 1):
+            lanes //= 2
+        return lanes
+
+    # -- loops ----------------------------------------------------------------------------------
+
+    def build(self) -> Stmt:
+        """The loops: over rows of the result in parallel, blocks of channels, tiles of pixels."""
+        loops = self._loops
+        batch, rows = self._stage.spatial[0].extent, self._height.result
+
+        def row(t: Expr) -> Stmt:
+            if constant_int(rows) is None:
+                n, h = tirx.truncdiv(t, rows), tirx.truncmod(t, rows)
+            else:
+                n, h = tirx.floordiv(t, rows), tirx.floormod(t, rows)
+            n, h = loops.simplify(n), loops.simplify(h)
+            whole, rest = divmod(self._count, self.channels)
+            parts: list[Stmt] = [
+                loops.serial(
+                    "block",
+                    whole,
+                    lambda b: self._pixels_of(
+                        n, h, b * i64(self.channels), self.channels, self._lanes
+                    ),
+                )
+            ]
+            if rest:
+                parts.append(self._rest_of_channels(n, h, whole * self.channels, rest))
+            return seq(*parts)
+
+        total = loops.simplify(batch * rows)
+        work = constant_int(loops.simplify(total * self._width.result))
+        taps = self._height.kernel * self._width.kernel
+        if work is not None and work * self._count * taps < _SERIAL_PRODUCTS:
+            return loops.serial("row", total, row)
+        return loops.parallel("row", total, row)
+
+    def _rest_of_channels(self, n: Expr, h: Expr, first: int, count: int) -> Stmt:
+        """Channels that fill no block: shorter and shorter vectors."""
+        parts: list[Stmt] = []
+        lanes = self._lanes
+        while count:
+            while lanes > count:
+                lanes //= 2
+            parts.append(self._pixels_of(n, h, i64(first), lanes, lanes))
+            first, count = first + lanes, count - lanes
+        return seq(*parts)
+
+    def _pixels_of(self, n: Expr, h: Expr, first: Expr, width: int, lanes: int) -> Stmt:
+        """One row of the result for some channels."""
+        loops = self._loops
+        shape = Shape(1, width, lanes)
+        start, stop = (loops.simplify(e) for e in self._width.inside())
+        columns = self._width.result
+
+        def edge(w: Expr) -> Stmt:
+            return self._tile(n, h, w, 1, first, shape, at_edge=True)
+
+        def inner(w: Expr, count: int) -> Stmt:
+            return self._tile(n, h, w, count, first, shape, at_edge=False)
+
+        count = loops.simplify(stop - start)
+        return seq(
+            loops.serial("w", start, edge),
+            loops.blocked(
+                "tile",
+                count,
+                self.pixels,
+                lambda w: inner(loops.simplify(start + w), self.pixels),
+                lambda w, rest: self._shorter(loops.simplify(start + w), rest, inner),
+            ),
+            loops.serial("w", loops.simplify(columns - stop), lambda w: edge(stop + w)),
+        )
+
+    def _shorter(
+        self, w: Expr, rest: Expr, inner: Callable[[Expr, int], Stmt]
+    ) -> Stmt:
+        """The pixels that fill no tile."""
+        known = constant_int(rest)
+        if known is not None:
+            return inner(w, known)
+        return self._loops.serial("r", rest, lambda r: inner(w + r, 1))
+
+    # -- tiles ----------------------------------------------------------------------------------
+
+    def _tile(
+        self,
+        n: Expr,
+        h: Expr,
+        w: Expr,
+        pixels: int,
+        first: Expr,
+        shape: Shape,
+        *,
+        at_edge: bool,
+    ) -> Stmt:
+        """Some pixels side by side; every column of the image is loaded once for all of them."""
+        loops, dtype = self._loops, self._stage.dtype
+        acc = tile([pixels, shape.columns], dtype)
+
+        def vectors(body: Callable[[Expr], Stmt]) -> list[Stmt]:
+            return loops.vectors("v", shape.columns, shape.lanes, body)
+
+        body: list[Stmt] = [tirx.AllocBuffer(acc)]
+        for i in range(pixels):
+            body += vectors(lambda j, i=i: store(acc, zero(dtype), [i, j]))
+        for tap_y in range(self._height.kernel):
+            y = self._height.position(h, tap_y)
+            taps = self._row_of_taps(n, y, w, tap_y, first, acc, vectors, at_edge)
+            body.append(_if(loops, [y >= i64(0), y < self._height.size], taps))
+        done = tile([pixels, shape.columns], dtype, "done")
+        body.append(tirx.AllocBuffer(done))
+        for i in range(pixels):
+            body += vectors(lambda j, i=i: store(done, load(acc, [i, j]), [i, j]))
+
+        def finish(i: Expr) -> Stmt:
+            return store_columns(
+                loops,
+                shape,
+                shape.columns,
+                lambda j: self.epilogue.emit(load(done, [i, j]), [n, h, w + i, first + j]),
+            )
+
+        body.append(loops.serial("p", pixels, finish))
+        return seq(*body)
+
+    def _row_of_taps(
+        self,
+        n: Expr,
+        y: Expr,
+        w: Expr,
+        tap_y: int,
+        first: Expr,
+        acc: Buffer,
+        vectors: Callable[[Callable[[Expr], Stmt]], list[Stmt]],
+        at_edge: bool,
+    ) -> Stmt:
+        axis = self._width
+        pixels = constant_int(acc.ty.shape[0]) or 1
+        parts: list[Stmt] = []
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for i in range(pixels):
+            for tap_x in range(axis.kernel):
+                uses.setdefault(i * axis.stride + tap_x * axis.dilation, []).append((i, tap_x))
+        for column in sorted(uses):
+            x = w * i64(axis.stride) + i64(column) - axis.before
+            here: list[Stmt] = []
+            for i, tap_x in uses[column]:
+                here += vectors(
+                    lambda j, i=i, tap_x=tap_x, x=x: store(
+                        acc,
+                        load(acc, [i, j])
+                        + self._pixel(n, y, x, first, j)
+                        * load(self._weight, [tap_y, tap_x, first + j]),
+                        [i, j],
+                    )
+                )
+            if at_edge:
+                parts.append(_if(self._loops, [x >= i64(0), x < axis.size], seq(*here)))
+            else:
+                parts += here
+        return seq(*parts)
+
+    def _pixel(self, n: Expr, y: Expr, x: Expr, first: Expr, j: Expr) -> Expr:
+        channel = first + j
+        if self._multiple > 1:
+            channel = tirx.floordiv(channel, i64(self._multiple))
+        return load(self._image, [n, y, x, channel])
+
+
+def _if(loops: object, conditions: Sequence[Expr], then: Stmt) -> Stmt:
+    """``then`` if all conditions hold; nothing to test where they are known to hold."""
+    return seq(then)
+
+
+__all__ = ["schedule_depthwise"]

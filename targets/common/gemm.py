@@ -1,0 +1,256 @@
+"""Matrix products in register tiles: packed constants, matrices in memory, batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad
+from tvm.tirx import Stmt
+
+from .context import Context
+from .conv2d import bring_to_memory
+from .expr import Buffer, constant_int, free_vars, i64, substitute
+from .loops import seq, store, zero
+from .packing import columns as tile_columns
+from .packing import lanes as tile_lanes
+from .product import Block, Product, ProductLoops
+from .stages import Stage
+from .tiles import RowIndex, epilogue_is_flat
+
+
+def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
+    """Rules for ``rten.gemm_packed`` and ``rten.matmul`` of float32 matrices."""
+    if not isinstance(stage.value, tirx.Mul):
+        return None
+    a, b = stage.value.a, stage.value.b
+    if not isinstance(a, TensorLoad) or not isinstance(b, TensorLoad):
+        return None
+    before = [bring_to_memory(ctx, a.source), bring_to_memory(ctx, b.source)]
+    gemm = _Gemm(ctx, stage, a, b)
+    body = gemm.build()
+    ctx.finish(gemm.epilogue)
+    return seq(before, body)
+
+
+class _Gemm:
+    """The factors of a matrix product, and where its sums go."""
+
+    def __init__(self, ctx: Context, stage: Stage, a: TensorLoad, b: TensorLoad) -> None:
+        self.epilogue = ctx.epilogue(stage)
+        self._ctx = ctx
+        self._loops = ctx.loops
+        self._stage = stage
+        self._a = a
+        self._b = b
+        self._inner = stage.reduce[0].extent
+        self._columns = stage.spatial[-1].extent
+        leading = stage.spatial[:-1]
+        # Matrices that all use the same right factor are one tall matrix.
+        is_shared = not free_vars(*b.indices) & {axis.var for axis in leading}
+        self._batch = RowIndex(ctx.loops, () if is_shared else leading[:-1])
+        self._rows = RowIndex(ctx.loops, leading if is_shared else leading[-1:])
+        self._flat_out = is_shared and epilogue_is_flat(
+            ctx.loops, self._rows, self.epilogue, stage.dtype
+        )
+        self._flat_in = is_shared and self._reads_flat()
+
+    def build(self) -> Stmt:
+        """The loops."""
+        if self._stage.int_annotation("packed", 0):
+            width = constant_int(self._b.source.ty.shape[-1]) or 1
+            return self._loops_of(
+                0, self._columns, width, lambda at, k, j: self._load_b(at, [at.block, k, j])
+            )
+        transposed = self._stage.int_annotation("transpose_b", 0)
+        known = constant_int(self._columns)
+        if known is not None and not transposed:
+            return self._in_place(known)
+        width = tile_columns(self._ctx.machine, 1 << 20 if known is None else known, wide=True)
+        packed, packing = self._pack(width)
+        body = self._loops_of(
+            0,
+            self._columns,
+            width,
+            lambda at, k, j: tirx.BufferLoad(packed, [at.batch, at.block, k, j]),
+        )
+        return seq(packing, body)
+
+    def _in_place(self, columns: int) -> Stmt:
+        """Reads the right matrix where it lies: whole blocks of columns, then the rest."""
+        width = min(tile_columns(self._ctx.machine, columns, wide=True), max(columns, 1))
+        whole = columns // width * width
+        parts: list[Stmt] = []
+        for first, count, block in ((0, whole, width), (whole, columns - whole, columns - whole)):
+            if count:
+                parts.append(
+                    self._loops_of(
+                        first,
+                        i64(count),
+                        block,
+                        lambda at, k, j, first=first, block=block: self._element_of_b(
+                            at, k, at.block * i64(block) + j + i64(first)
+                        ),
+                    )
+                )
+        return seq(*parts)
+
+    def _loops_of(
+        self,
+        first: int,
+        columns: Expr,
+        width: int,
+        right: Callable[[Block, Expr, Expr], Expr],
+    ) -> Stmt:
+        """The product for ``columns`` columns from ``first`` on."""
+        inner = constant_int(self._inner)
+
+        def operands(
+            at: Block,
+        ) -> tuple[
+            list[Stmt],
+            Callable[[int, Sequence[Expr]], Expr],
+            Callable[[Sequence[Expr], Expr], Expr],
+        ]:
+            before, factor = self._left(at)
+            return before, factor, lambda ks, j: right(at, ks[0], j)
+
+        loops = ProductLoops(
+            self._ctx,
+            Product(
+                batches=self._batch.count,
+                rows=self._rows.count,
+                groups=1,
+                columns=columns,
+                width=width,
+                reduce=[("k", self._inner)],
+                row_bytes=4 * (inner or 512),
+                operands=operands,
+                emit=lambda at, row, j, value: self._emit(at, row, j, first, width, value),
+            ),
+        )
+        self._ctx.note(f"matrix product, {loops.describe()}")
+        return loops.build()
+
+    # -- operands -------------------------------------------------------------------------------
+
+    def _reads_flat(self) -> bool:
+        probes = [tirx.Var(f"q{d}", "int64") for d in range(len(self._rows.extents))]
+        k = tirx.Var("k", "int64")
+        place = self._place(self._a, probes, i64(0), k)
+        return self._rows.is_flat(probes, [(self._a.source, place)])
+
+    def _place(
+        self, factor: TensorLoad, leading: Sequence[Expr], column: Expr, k: Expr
+    ) -> list[Expr]:
+        where = dict(zip([a.var for a in self._stage.spatial], [*leading, column], strict=True))
+        where[self._stage.reduce[0].var] = k
+        return [self._loops.simplify(substitute(i, where)) for i in factor.indices]
+
+    def _left(self, at: Block) -> tuple[list[Stmt], Callable[[int, Sequence[Expr]], Expr]]:
+        before: list[Stmt] = []
+        places: list[list[Expr]] = []
+        batch = self._bound(self._batch.split(at.batch), before)
+        for i in range(at.rows):
+            row = at.row + i64(i)
+            if self._flat_in:
+                places.append([*batch, *self._rows.flat(row)])
+            else:
+                places.append([*batch, *self._bound(self._rows.split(row), before)])
+
+        def factor(row: int, ks: Sequence[Expr]) -> Expr:
+            return self._ctx.values.load(
+                self._a.source, self._place(self._a, places[row], i64(0), ks[0])
+            )
+
+        return before, factor
+
+    def _bound(self, indices: Sequence[Expr], before: list[Stmt]) -> list[Expr]:
+        """Variables for what is computed by division."""
+        if len(indices) <= 1:
+            return list(indices)
+        result: list[Expr] = []
+        for index in indices:
+            var = tirx.Var("p", "int64")
+            before.append(tirx.Bind(var, index))
+            result.append(var)
+        return result
+
+    def _load_b(self, at: Block, indices: Sequence[Expr]) -> Expr:
+        return self._ctx.values.load(self._b.source, indices)
+
+    def _element_of_b(self, at: Block, k: Expr, column: Expr) -> Expr:
+        leading = [*self._batch.split(at.batch), *[i64(0)] * len(self._rows.extents)]
+        return self._ctx.values.load(self._b.source, self._place(self._b, leading, column, k))
+
+    def _pack(self, width: int) -> tuple[Buffer, Stmt]:
+        """Copies the right matrices into blocks of columns, zeros behind the last column."""
+        loops, inner = self._loops, self._inner
+        lanes = tile_lanes(self._ctx.machine, width)
+        blocks = loops.simplify(tirx.floordiv(self._columns + i64(width - 1), i64(width)))
+        packed = self._ctx.scratch(
+            [self._batch.count, blocks, inner, i64(width)], self._stage.dtype, "packed"
+        )
+
+        def pack_block(t: Expr) -> Stmt:
+            batch = tirx.truncdiv(t, blocks)
+            block = tirx.truncmod(t, blocks)
+            at = Block(batch, i64(0), 1, i64(0), block)
+            first = block * i64(width)
+
+            def column(j: Expr) -> Stmt:
+                return loops.serial(
+                    "k",
+                    inner,
+                    lambda k: store(
+                        packed, self._element_of_b(at, k, first + j), [batch, block, k, j]
+                    ),
+                )
+
+            def blank(j: Expr) -> Stmt:
+                return loops.serial(
+                    "k",
+                    inner,
+                    lambda k: store(packed, zero(self._stage.dtype), [batch, block, k, j]),
+                )
+
+            valid = tirx.min(self._columns - first, i64(width))
+            transposed = self._stage.int_annotation("transpose_b", 0)
+            if transposed:
+                whole = loops.serial("j", width, column)
+            else:
+                whole = loops.serial(
+                    "k",
+                    inner,
+                    lambda k: seq(
+                        loops.vectors(
+                            "v",
+                            width,
+                            lanes,
+                            lambda j: store(
+                                packed, self._element_of_b(at, k, first + j), [batch, block, k, j]
+                            ),
+                        )
+                    ),
+                )
+            partly = seq(
+                loops.serial("j", valid, column),
+                loops.serial("j", i64(width) - valid, lambda j: blank(valid + j)),
+            )
+            return tirx.IfThenElse(valid >= i64(width), whole, partly)
+
+        total = loops.simplify(self._batch.count * blocks)
+        return packed, loops.parallel("pack", total, pack_block)
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _emit(
+        self, at: Block, row: Expr, j: Expr, first: int, width: int, value: Expr
+    ) -> list[Stmt]:
+        index = at.row + row
+        rows = self._rows.flat(index) if self._flat_out else self._rows.split(index)
+        column = self._loops.simplify(at.block * i64(width) + j + i64(first))
+        return self.epilogue.emit(value, [*self._batch.split(at.batch), *rows, column])
+
+
+__all__ = ["schedule_gemm"]

@@ -1,0 +1,272 @@
+"""Register tiles of products: sums of ``left * right`` over a block of rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad
+from tvm.tirx import Stmt
+
+from .epilogue import Epilogue
+from .expr import Buffer, children, constant_int, free_vars, i64, loads, same
+from .loops import TILE_BYTES, Loops, load, seq, store, tile, when, zero
+from .stages import Axis
+
+Reduce = Sequence[tuple[str, Expr | int]]
+"""Name and extent of each axis of the sum, outermost first."""
+Left = Callable[[int, Sequence[Expr]], Expr]
+"""The factor of a row (counted from 0 in the tile) at a point of the sum."""
+Right = Callable[[Sequence[Expr], Expr], Expr]
+"""The factor of a column of the tile at a point of the sum."""
+Finish = Callable[[Expr, Callable[[Expr], Expr]], Stmt]
+"""What to do with a finished row: its number in the tile, and its sums by column."""
+
+_CHAINS = 8
+"""Independent additions that keep the multipliers busy: latency times throughput."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A register tile."""
+
+    rows: int
+    columns: int
+    lanes: int
+    dtype: str = "float32"
+
+
+def product_tile(
+    loops: Loops, shape: Shape, reduce: Reduce, left: Left, right: Right, finish: Finish
+) -> Stmt:
+    """Computes one tile. Sums are kept in registers; ``finish`` gets the rows one after the other.
+
+    Small tiles split the sum into several chains.
+    """
+    vectors = shape.columns // shape.lanes
+    chains = max(1, min(4, _CHAINS // max(1, shape.rows * vectors)))
+    inner = constant_int(reduce[-1][1])
+    if inner is not None and inner < 4 * chains:
+        chains = 1
+    parts = _parts(shape)
+    sums = [[tile([n, shape.columns], shape.dtype) for n in parts] for _ in range(chains)]
+
+    def each_vector(body: Callable[[Expr], Stmt]) -> list[Stmt]:
+        return loops.vectors("v", shape.columns, shape.lanes, body)
+
+    def update(chain: int, ks: Sequence[Expr]) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        for row, (part, r) in enumerate(_rows(parts)):
+            acc = sums[chain][part]
+            factor = left(row, ks)
+            stmts += each_vector(
+                lambda j, acc=acc, r=r, factor=factor: store(
+                    acc, load(acc, [r, j]) + factor * right(ks, j), [r, j]
+                )
+            )
+        return stmts
+
+    body: list[Stmt] = []
+    for group in sums:
+        for acc in group:
+            body.append(tirx.AllocBuffer(acc))
+            for r in range(constant_int(acc.ty.shape[0]) or 0):
+                body += each_vector(lambda j, acc=acc, r=r: store(acc, zero(shape.dtype), [r, j]))
+    body.append(_sum_loops(loops, reduce, chains, update))
+    first = 0
+    for part, count in enumerate(parts):
+        body += _finish_part(loops, shape, [g[part] for g in sums], first, finish)
+        first += count
+    return seq(*body)
+
+
+def _parts(shape: Shape) -> list[int]:
+    """Rows of the buffers that a tile consists of, each small enough to live in registers."""
+    most = max(1, TILE_BYTES // (shape.columns * 4))
+    count = -(-shape.rows // most)
+    return [shape.rows // count + (i < shape.rows % count) for i in range(count)]
+
+
+def _rows(parts: Sequence[int]) -> Iterable[tuple[int, int]]:
+    return [(part, r) for part, count in enumerate(parts) for r in range(count)]
+
+
+def _sum_loops(
+    loops: Loops,
+    reduce: Reduce,
+    chains: int,
+    update: Callable[[int, Sequence[Expr]], list[Stmt]],
+) -> Stmt:
+    """Loops over the sum; the innermost one deals its terms out to the chains."""
+
+    def nest(axes: Reduce, outer: tuple[Expr, ...]) -> Stmt:
+        (name, extent), *rest = axes
+        if rest:
+            return loops.serial(name, extent, lambda k: nest(rest, (*outer, k)))
+        if chains == 1:
+            return loops.serial(name, extent, lambda k: update(0, (*outer, k)))
+        whole = loops.simplify(tirx.floordiv(i64(extent), i64(chains)))
+        done = loops.simplify(whole * i64(chains))
+        main = loops.serial(
+            name,
+            whole,
+            lambda k: seq(*(update(c, (*outer, k * i64(chains) + i64(c))) for c in range(chains))),
+        )
+        left = loops.simplify(i64(extent) - done)
+        return seq(main, loops.serial(name, left, lambda k: update(0, (*outer, done + k))))
+
+    return nest(reduce, ())
+
+
+def _finish_part(
+    loops: Loops, shape: Shape, chains: Sequence[Buffer], first: int, finish: Finish
+) -> list[Stmt]:
+    """Moves a part of the sums to memory, so that one copy of ``finish`` serves all its rows."""
+    count = constant_int(chains[0].ty.shape[0]) or 0
+    result = tile([count, shape.columns], shape.dtype, "done")
+    stmts: list[Stmt] = [tirx.AllocBuffer(result)]
+    for r in range(count):
+
+        def total(j: Expr, r: int = r) -> Expr:
+            value = load(chains[0], [r, j])
+            for other in chains[1:]:
+                value = value + load(other, [r, j])
+            return value
+
+        stmts += loops.vectors(
+            "v", shape.columns, shape.lanes, lambda j, r=r, t=total: store(result, t(j), [r, j])
+        )
+    stmts.append(
+        loops.serial(
+            "r", count, lambda r: finish(i64(first) + r, lambda j, r=r: load(result, [r, j]))
+        )
+    )
+    return stmts
+
+
+class RowIndex:
+    """Several leading axes of a result taken as one row index."""
+
+    def __init__(self, loops: Loops, axes: Sequence[Axis]) -> None:
+        self._loops = loops
+        self.extents = [a.extent for a in axes]
+        count: Expr = i64(1)
+        for extent in self.extents:
+            count = count * extent
+        self.count: Expr = loops.simplify(count)
+        self._long = [d for d, e in enumerate(self.extents) if constant_int(e) != 1]
+
+    def split(self, row: Expr) -> list[Expr]:
+        """The index along each axis."""
+        result: list[Expr] = [i64(0)] * len(self.extents)
+        rest = row
+        for d in reversed(self._long):
+            if d == self._long[0]:
+                result[d] = self._loops.simplify(rest)
+                break
+            extent = self.extents[d]
+            if constant_int(extent) is not None:
+                result[d] = self._loops.simplify(tirx.floormod(rest, extent))
+                rest = tirx.floordiv(rest, extent)
+            else:  # no sign to look after
+                result[d] = tirx.truncmod(rest, extent)
+                rest = tirx.truncdiv(rest, extent)
+        return result
+
+    def flat(self, row: Expr) -> list[Expr]:
+        """Indices that lead to the same place as ``split``'s in buffers that pass ``is_flat``."""
+        result: list[Expr] = [i64(0)] * len(self.extents)
+        if self._long:
+            result[self._long[-1]] = row
+        return result
+
+    def is_flat(
+        self,
+        probes: Sequence[tirx.Var],
+        accesses: Iterable[tuple[Buffer, Sequence[Expr]]],
+        others: Iterable[Expr] = (),
+    ) -> bool:
+        """Whether all accesses run through these axes as through a single one.
+
+        The accesses are written in ``probes``, one variable for each axis; ``others`` are expressions
+        that must not depend on the axes outside of loads.
+        """
+        own = {probes[d] for d in self._long}
+        if any(_mentions_outside_loads(e, own) for e in others):
+            return False
+        return all(self._passes(probes, own, b, i) for b, i in accesses)
+
+    def _passes(
+        self,
+        probes: Sequence[tirx.Var],
+        own: set[tirx.Var],
+        buffer: Buffer,
+        indices: Sequence[Expr],
+    ) -> bool:
+        if not free_vars(*indices) & own:
+            return True
+        shape = list(buffer.ty.shape)
+        long = [(i, e) for i, e in zip(indices, shape, strict=True) if constant_int(e) != 1]
+        if len(long) < len(self._long):
+            return False
+        for d, (index, extent) in zip(self._long, long, strict=False):
+            if not index.same_as(probes[d]) or not same(extent, self.extents[d]):
+                return False
+        return not free_vars(*(i for i, _ in long[len(self._long) :])) & own
+
+
+def _mentions_outside_loads(expr: Expr, names: set[tirx.Var]) -> bool:
+    if isinstance(expr, tirx.Var):
+        return expr in names
+    if isinstance(expr, TensorLoad):
+        return False
+    return any(_mentions_outside_loads(c, names) for c in children(expr))
+
+
+def epilogue_is_flat(loops: Loops, rows: RowIndex, epilogue: Epilogue, dtype: str) -> bool:
+    """Whether the epilogue of an anchor ``[*rows, column]`` may be given ``rows.flat`` indices."""
+    probes = [tirx.Var(f"q{d}", "int64") for d in range(len(rows.extents))]
+    column = tirx.Var("c", "int64")
+    accesses: list[tuple[Buffer, Sequence[Expr]]] = []
+    values: list[Expr] = []
+    for stmt in epilogue.emit(tirx.Var("acc", dtype), [*probes, column]):
+        values.append(stmt.value)
+        if isinstance(stmt, tirx.BufferStore):
+            accesses.append((stmt.buffer, list(stmt.indices)))
+    accesses += [(node.source, list(node.indices)) for node in loads(*values)]
+    return rows.is_flat(probes, accesses, values)
+
+
+def store_columns(
+    loops: Loops,
+    shape: Shape,
+    valid: Expr | int,
+    emit: Callable[[Expr], Sequence[Stmt]],
+) -> Stmt:
+    """``emit`` for the first ``valid`` columns of a row, in vectors as far as they go."""
+    known = constant_int(valid)
+    if known is not None:
+        return seq(loops.vectors("v", known, shape.lanes, lambda j: seq(emit(j))))
+    if shape.lanes == 1:
+        return loops.serial("c", valid, lambda j: seq(emit(j)))
+    lanes = i64(shape.lanes)
+    whole = tirx.truncdiv(i64(valid), lanes)
+    return seq(
+        loops.serial(
+            "cv",
+            whole,
+            lambda b: loops.vector("v", shape.lanes, lambda v: seq(emit(b * lanes + v))),
+        ),
+        loops.serial("c", tirx.truncmod(i64(valid), lanes), lambda j: seq(emit(whole * lanes + j))),
+    )
+
+
+__all__ = [
+    "RowIndex",
+    "Shape",
+    "epilogue_is_flat",
+    "product_tile",
+    "store_columns",
+    "when",
+]

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rten_aot
+from rten_aot.runtime.errors import ModelRunError
+from tests.support.cases import Array, Case, Mode, Suite, run_case
+
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+NAN, INF = math.nan, math.inf
+
+SPECIAL = np.array([NAN, INF, -INF, 0, 1, -1, 3e38, -3e38, 1e-40], "float32")
+FLOATS_A, FLOATS_B = (v.ravel() for v in np.meshgrid(SPECIAL, SPECIAL))
+EDGES = np.array([INT_MIN, INT_MIN + 1, -8, -1, 0, 1, 7, INT_MAX], "int32")
+INTS_A, INTS_B = (v.ravel() for v in np.meshgrid(EDGES, EDGES))
+DIVISORS = EDGES[EDGES != 0]
+DIVIDENDS, NONZERO = (v.ravel() for v in np.meshgrid(EDGES, DIVISORS))
+WRAPPED = (7**20 + 2**31) % 2**32 - 2**31
+BITS = np.array([[False, True], [True, True]])
+
+Pair = Callable[[Array, Array], Array]
+
+
+def rng(*shape: int, dtype: str = "float32") -> Array:
+    generator = np.random.default_rng(len(shape) + sum(shape))
+    if dtype == "float32":
+        return generator.normal(size=shape).astype("float32")
+    return generator.integers(-100, 100, shape).astype(dtype)
+
+
+def truncated(a: Array, b: Array) -> Array:
+    a, b = a.astype("int64"), b.astype("int64")
+    return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype("int32")
+
+
+def shape_of(x: Array) -> str:
+    return "x".join(map(str, x.shape)) or "scalar"
+
+
+ARITHMETIC: dict[str, Pair] = {"Add": np.add, "Mul": np.multiply, "Sub": np.subtract}
+COMPARISONS: dict[str, Pair] = {
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+}
+LOGICAL: dict[str, Pair] = {"And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor}
+SHAPES = [
+    ((2, 3, 33), (2, 3, 33)),
+    ((2, 3, 33), (33,)),
+    ((2, 3, 33), ()),
+    ((), (7,)),
+    ((4, 1), (1, 5)),
+    ((1, 3, 1, 9), (2, 1, 4, 1)),
+    ((2, 3, 4, 5), (3, 1, 1)),
+    ((2, 0, 3), (1, 1)),
+    ((1,), (0,)),
+    ((), ()),
+]
+
+CASES = [
+    *[
+        Case(f"{name.lower()}-special", name, [FLOATS_A, FLOATS_B], function)
+        for name, function in {**ARITHMETIC, "Div": np.divide}.items()
+    ],
+    *[
+        Case(f"{name.lower()}-int", name, [INTS_A, INTS_B], function, modes=("static", "folded"))
+        for name, function in ARITHMETIC.items()
+    ],
+    *[
+        Case(
+            f"{name.lower()}-{dtype}", name, [rng(40, dtype=dtype), rng(40, dtype=dtype)], function
+        )
+        for name, function in ARITHMETIC.items()
+        for dtype in ("int8", "uint8")
+    ],
+    *[
+        Case(f"{name.lower()}-{kind}", name, pair, function)
+        for name, function in COMPARISONS.items()
+        for kind, pair in (("float", [FLOATS_A, FLOATS_B]), ("int", [INTS_A, INTS_B]))
+    ],
+    *[
+        Case(name.lower(), name, [BITS, BITS[::-1].copy()], function)
+        for name, function in LOGICAL.items()
+    ],
+    Case("and-broadcast", "And", [BITS, np.array([True, False])], np.logical_and),
+    *[
+        Case(
+            f"broadcast-{shape_of(rng(*a))}-{shape_of(rng(*b))}",
+            "Add",
+            [rng(*a), rng(*b)],
+            np.add,
+            tolerance="close",
+        )
+        for a, b in SHAPES
+    ],
+    Case("sub-broadcast", "Sub", [rng(3, 1, 2), rng(4, 1)], np.subtract, tolerance="close"),
+    Case("div-float", "Div", [rng(5, 33), rng(33)], np.divide, tolerance="close"),
+    Case("div-int", "Div", [DIVIDENDS, NONZERO], truncated),
+    Case(
+        "div-int-signs",
+        "Div",
+        [np.array([8, -8, 7, -7], "int32"), np.array([-3, 3, -2, 2], "int32")],
+        truncated,
+        modes=("static", "dynamic", "constant", "folded"),
+    ),
+    Case(
+        "div-uint8", "Div", [np.arange(256, dtype="uint8"), np.array([7], "uint8")], np.floor_divide
+    ),
+    Case(
+        "mod-int",
+        "Mod",
+        [DIVIDENDS, NONZERO],
+        lambda a, b: np.mod(a.astype("int64"), b).astype("int32"),
+    ),
+    Case(
+        "mod-int-fmod",
+        "Mod",
+        [DIVIDENDS, NONZERO],
+        lambda a, b: np.fmod(a.astype("int64"), b).astype("int32"),
+        {"fmod": 1},
+    ),
+    Case("mod-float", "Mod", [FLOATS_A, FLOATS_B], np.fmod, {"fmod": 1}),
+    Case(
+        "mod-float-signs",
+        "Mod",
+        [np.array([5.5, -5.5, 5.5, -5.5], "float32"), np.array([2, 2, -2, -2], "float32")],
+        np.fmod,
+        {"fmod": 1},
+    ),
+    *[
+        Case(
+            f"pow-{exponent}",
+            "Pow",
+            [rng(4, 9), np.array(exponent, "float32")],
+            np.power,
+            tolerance="close",
+        )
+        for exponent in (2, 3, 1, 0, -1, 0.5)
+    ],
+    Case(
+        "pow-broadcast",
+        "Pow",
+        [np.abs(rng(3, 1)) + 0.1, np.array([0.5, 2, -1.5, 0], "float32")],
+        np.power,
+        tolerance="close",
+    ),
+    Case("pow-int-exponent", "Pow", [rng(7), np.array([3], "int32")], np.power, tolerance="close"),
+    Case(
+        "pow-int",
+        "Pow",
+        [
+            np.array([3, -3, 7, 2, 2, 0, -2, 1], "int32"),
+            np.array([5, 3, 20, 31, 32, 0, 31, -4], "int32"),
+        ],
+        [np.array([243, -27, WRAPPED, INT_MIN, 0, 1, INT_MIN, 1], "int32")],
+        modes=("static", "dynamic", "constant", "folded"),
+    ),
+    Case(
+        "pow-int-square",
+        "Pow",
+        [np.array([3, -3, 65536, INT_MIN], "int32"), np.array(2, "int32")],
+        [np.array([9, 9, 0, 0], "int32")],
+    ),
+    Case(
+        "pow-int-float",
+        "Pow",
+        [np.array([7, 2, 2, 3, -5], "int32"), np.array([9, 0.5, 40, -1, 3], "float32")],
+        [np.array([40353607, 1, INT_MAX, 0, -125], "int32")],
+    ),
+    Case(
+        "prelu",
+        "PRelu",
+        [rng(2, 3, 4, 5), rng(3, 1, 1)],
+        lambda x, s: np.where(x < 0, x * s, x),
+        tolerance="close",
+    ),
+    Case(
+        "prelu-one",
+        "PRelu",
+        [rng(2, 9), rng(1)],
+        lambda x, s: np.where(x < 0, x * s, x),
+        tolerance="close",
+    ),
+    *[
+        Case(
+            f"where-{dtype}",
+            "Where",
+            [np.array([[True], [False], [True]]), rng(4, dtype=dtype), rng(2, 1, 1, dtype=dtype)],
+            np.where,
+        )
+        for dtype in ("float32", "int32", "uint8")
+    ],
+    Case(
+        "where-nan",
+        "Where",
+        [np.array([True, False]), np.array([1, NAN], "float32"), np.array([NAN, 2], "float32")],
+        np.where,
+        modes=("static", "folded"),
+    ),
+]
+SUITE = Suite(CASES)
+
+
+@pytest.mark.parametrize(("case", "mode"), SUITE.parameters())
+def test_binary_elementwise(case: Case, mode: Mode) -> None:
+    SUITE.check(case, mode)
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic", "constant"])
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integer_division_by_zero_fails_the_run(op: str, mode: Mode) -> None:
+    values: list[Any] = [np.arange(40, dtype="int32"), np.arange(40, dtype="int32") - 20]
+    with pytest.raises(ModelRunError, match=f'"zero" \\({op}\\): division by zero'):
+        run_case(Case("zero", op, values, []), mode)
+
+
+def test_sizes_that_contradict_each_other_are_refused() -> None:
+    case = Case("bad", "Add", [np.zeros(2, "float32"), np.zeros(3, "float32")], [])
+    with pytest.raises(
+        rten_aot.ShapeError, match='"bad" \\(Add\\): sizes 2 and 3 cannot be broadcast'
+    ):
+        run_case(case)
+    with pytest.raises(ModelRunError, match='"bad" \\(Add\\): sizes cannot be broadcast'):
+        run_case(case, "dynamic")

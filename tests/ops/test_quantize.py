@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rten_aot
+from tests.support.cases import Array, Case, Mode, Suite, run_case
+
+NAN, INF = np.nan, np.inf
+
+
+def rng(*shape: int, scale: float = 1.0) -> Array:
+    return (np.random.default_rng(sum(shape)).normal(size=shape) * scale).astype("float32")
+
+
+def along(values: Array, axis: int, rank: int) -> Array:
+    if values.size == 1:
+        return values.reshape(())
+    return values.reshape([-1 if d == axis % rank else 1 for d in range(rank)])
+
+
+def quantize(axis: int = 1, dtype: str = "uint8") -> Any:
+    def function(x: Array, scale: Array, zero: Array | None = None) -> Array:
+        kind = dtype if zero is None else zero.dtype
+        info = np.iinfo(kind)
+        rounded = np.rint(x.astype("float32") / along(scale, axis, x.ndim))
+        shift = 0.0 if zero is None else along(zero, axis, x.ndim).astype("float64")
+        result = np.clip(np.nan_to_num(rounded + shift, nan=0.0), info.min, info.max)
+        return np.asarray(result).astype(kind)
+
+    return function
+
+
+def dequantize(axis: int = 1) -> Any:
+    def function(x: Array, scale: Array, zero: Array | None = None) -> Array:
+        wide = x.astype("int64")
+        if zero is not None:
+            wide = wide - along(zero, axis, x.ndim)
+        return np.asarray(wide.astype("float32") * along(scale, axis, x.ndim))
+
+    return function
+
+
+def dynamic(x: Array) -> list[Array]:
+    low, high = min(x.min(initial=0), 0), max(x.max(initial=0), 0)
+    scale = np.float32(high - low) / np.float32(255)
+    scale = np.float32(1) if scale == 0 else scale
+    zero = np.uint8(np.rint(np.clip(np.float32(0) - np.float32(low) / scale, 0, 255)))
+    quantized = np.clip(np.rint(x / scale) + np.float32(zero), 0, 255).astype("uint8")
+    return [quantized, np.asarray(scale), np.asarray(zero)]
+
+
+f32 = np.float32
+HALVES = np.array([0.5, 1.5, -0.5, 2.5, 1e30, -1e30, INF, -INF, NAN], "float32")
+SCALES = np.array([0.1, 0.25, 0.5, 2.0, 3.0], "float32")
+
+CASES = [
+    *[
+        Case(f"quantize-{label}", "QuantizeLinear", inputs, quantize(axis), {"axis": axis})
+        for label, axis, inputs in (
+            ("uint8", 1, [rng(3, 33, scale=40), f32(0.3).reshape(()), np.array(128, "uint8")]),
+            ("int8", 1, [rng(3, 33, scale=40), f32(0.3).reshape(()), np.array(-3, "int8")]),
+            ("one", 1, [rng(3, 33, scale=40), np.array([0.3], "float32"), np.array([7], "uint8")]),
+            ("no-zero-point", 1, [rng(3, 33, scale=40), f32(0.3).reshape(())]),
+            ("halves", 0, [HALVES, f32(1).reshape(()), np.array(128, "uint8")]),
+            ("axis", 1, [rng(2, 5, 7, scale=40), SCALES, np.arange(5).astype("int8")]),
+            ("axis-last", -1, [rng(2, 7, 5, scale=40), SCALES, np.arange(5).astype("uint8")]),
+            ("axis-first", 0, [rng(5, 4, scale=40), SCALES, np.arange(5).astype("uint8")]),
+            ("scalar", 0, [np.array(3.7, "float32"), f32(0.5).reshape(()), np.array(2, "uint8")]),
+            ("empty", 1, [np.zeros((2, 0), "float32"), f32(1).reshape(()), np.array(0, "uint8")]),
+        )
+    ],
+    Case(
+        "quantize-output-dtype",
+        "QuantizeLinear",
+        [rng(3, 9, scale=40), f32(0.5).reshape(())],
+        quantize(dtype="int8"),
+        rten={"axis": 1, "output_dtype": "Int8"},
+    ),
+    *[
+        Case(f"dequantize-{label}", "DequantizeLinear", inputs, dequantize(axis), {"axis": axis})
+        for label, axis, inputs in (
+            ("uint8", 1, [np.arange(256, dtype="uint8"), f32(0.3).reshape(()), np.array(128, "uint8")]),
+            ("int8", 1, [np.arange(-128, 128).astype("int8"), f32(0.3).reshape(()), np.array(-9, "int8")]),
+            ("int32", 1, [np.array([-(2**31), -5, 2**31 - 1], "int32"), f32(0.3).reshape(())]),
+            ("no-zero-point", 1, [np.arange(256, dtype="uint8"), np.array([0.5], "float32")]),
+            ("axis", 1, [np.arange(70).reshape(2, 5, 7).astype("uint8"), SCALES, np.arange(5).astype("uint8")]),
+            ("axis-last", -1, [np.arange(70).reshape(2, 7, 5).astype("int8"), SCALES, np.arange(5).astype("int8")]),
+            ("axis-first", 0, [np.arange(20).reshape(5, 4).astype("int8"), SCALES, np.arange(5).astype("int8")]),
+            ("empty", 0, [np.zeros((0, 3), "int8"), f32(2).reshape(())]),
+        )
+    ],
+    *[
+        Case(f"dynamic-{label}", "DynamicQuantizeLinear", [x], dynamic, outputs=3)
+        for label, x in (
+            ("plain", np.array([-127, 128, 0.5], "float32")),
+            ("float32", np.array([-2.5, 2.5, 0.3], "float32")),
+            ("positive", np.array([2, 4, 3.3], "float32")),
+            ("negative", np.array([-2, -4], "float32")),
+            ("zeros", np.zeros((2, 3), "float32")),
+            ("matrix", rng(7, 33)),
+            ("long", rng(3, 5000)),
+            ("scalar", np.array(5, "float32")),
+            ("empty", np.zeros((0, 3), "float32")),
+        )
+    ],
+]  # fmt: skip
+SUITE = Suite(CASES)
+
+
+@pytest.mark.parametrize(("case", "mode"), SUITE.parameters())
+def test_quantize(case: Case, mode: Mode) -> None:
+    SUITE.check(case, mode)
+
+
+def test_a_scale_of_another_length_is_refused() -> None:
+    x, scale = np.zeros((2, 3), "uint8"), np.ones(4, "float32")
+    with pytest.raises(rten_aot.ShapeError, match="sizes of axis 1 and scale 3 and 4 differ"):
+        run_case(Case("dq", "DequantizeLinear", [x, scale], [], {"axis": 1}))
+
+
+def test_a_zero_point_without_scales_to_match_is_refused() -> None:
+    inputs = [np.zeros((2, 3), "uint8"), np.array(1, "float32"), np.zeros(3, "uint8")]
+    with pytest.raises(rten_aot.ShapeError, match="zero point has more than one element"):
+        run_case(Case("dq", "DequantizeLinear", inputs, [], {"axis": 1}))

@@ -1,0 +1,63 @@
+"""``python -m rten_aot.runtime``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rten_aot.runtime.__main__ import main
+from tests.runtime.fake_library import feed
+
+
+def test_describe(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", str(fake)]) == 0
+    text = capsys.readouterr().out
+    assert "  x  float32  [batch, 4]\n  index  int32  [?]\n  mode  int32  []\n" in text
+    assert text.endswith("target: by-hand any\n")
+    assert main(["describe", "--json", str(fake)]) == 0
+    assert json.loads(capsys.readouterr().out)["abi"] == 1
+
+
+def test_run_on_random_values(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(fake), "--threads", "1"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("y  float32  [1, 4]  ")
+
+
+def test_run_on_files(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = feed(5)
+    x = inputs.pop("x")
+    np.save(tmp_path / "x=1.npy", x)
+    np.savez(tmp_path / "rest.npz", **inputs)
+    files = [f"--input=x={tmp_path / 'x=1.npy'}", f"--input={tmp_path / 'rest.npz'}"]
+    assert main(["run", str(fake), *files, "--output", str(tmp_path / "y.npz")]) == 0
+    assert "rows  int32  [3]  0 2 4\n" in capsys.readouterr().out
+    with np.load(tmp_path / "y.npz") as results:
+        assert results["rows"].tolist() == [0, 2, 4]
+
+
+def test_time(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["time", str(fake), "--repeats", "3"]) == 0
+    assert capsys.readouterr().out.endswith(" ms  (3 runs)\n")
+
+
+def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def error(*words: str) -> str:
+        assert main(words) == 1
+        return capsys.readouterr().err
+
+    bad = tmp_path / "bad.npy"
+    bad.write_text("text")
+    assert error("run", "none.so") == "error: none.so: there is no such file\n"
+    assert "not a file with plain arrays" in error("run", str(fake), "--input", f"x={bad}")
+    assert "none.npy" in error("run", str(fake), "--input", "x=none.npy")
+    np.save(bad, np.zeros(3, np.float32))
+    assert "is neither NAME=X.npy nor X.npz" in error("run", str(fake), "--input", str(bad))
+    assert '"index", "mode", "scale" missing' in error("run", str(fake), "--input", f"x={bad}")
+    for words in (["run"], ["run", "x.so", "--threads", "0"], ["dance"]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
