@@ -5,7 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from rten_aot.dialect.registry import PREFIX, attrs_of, op_def
+from rten_aot.dialect.broadcast import same
+from rten_aot.dialect.registry import PREFIX, OpDef, Pattern, attrs_of, op_def
 from rten_aot.passes.base import Rewriter
 
 
@@ -17,15 +18,14 @@ class Legalize(Rewriter):
         definition = op_def(value)
         if definition is None:
             return value
-        attrs = {}
-        if definition.pattern is not None:
-            attrs["op_pattern"] = definition.pattern.value
+        pattern = _pattern(definition, value, var)
+        attrs = {"op_pattern": pattern.value} if pattern is not None else None
         name = definition.name.removeprefix(PREFIX)
         return self.builder.call_te(
             definition.te,
             *value.args,
             primfunc_name_hint=name,
-            primfunc_attrs=attrs or None,
+            primfunc_attrs=attrs,
             **attrs_of(value),
         )
 
@@ -33,3 +33,23 @@ class Legalize(Rewriter):
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with kernels in place of operators."""
     return Legalize().run(mod)
+
+
+def _pattern(definition: OpDef, value: relax.Call, var: relax.Var) -> Pattern | None:
+    """How fusion may treat the kernel.
+
+    FuseOps lets no broadcast join a convolution. It may if only constants are stretched, such as a
+    bias: the kernel then walks over the same elements as the convolution.
+    """
+    if definition.pattern is not Pattern.BROADCAST:
+        return definition.pattern
+    tensors = [a for a in value.args if isinstance(a.ty, relax.TensorType)]
+    moving = [a for a in tensors if not isinstance(a, tvm.ir.GenericConst)]
+    if moving and all(_same_shape(a.ty, var.ty) for a in moving):
+        return Pattern.ELEMENTWISE
+    return Pattern.BROADCAST
+
+
+def _same_shape(a: relax.TensorType, b: relax.TensorType) -> bool:
+    shape, other = list(a.shape.values), list(b.shape.values)
+    return len(shape) == len(other) and all(map(same, shape, other))

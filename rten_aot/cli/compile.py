@@ -42,6 +42,12 @@ def main(words: list[str]) -> int:
 def _compile(args: Namespace, output: Path) -> int:
     progress = ProgressLine(sys.stderr, verbose=args.verbose)
     start = time.perf_counter()
+
+    def stage(name: str, _seconds: float = 0) -> None:
+        # Counted from here, so that loading the compiler is in it.
+        progress(name, time.perf_counter() - start)
+
+    stage("loading the compiler")
     try:
         path = rten_aot.compile(
             args.model,
@@ -52,7 +58,7 @@ def _compile(args: Namespace, output: Path) -> int:
             opt_level=args.O,
             emit=args.emit,
             explain=progress.note if args.explain else None,
-            progress=progress,
+            progress=stage,
             symbol_prefix=args.symbol_prefix,
         )
     finally:

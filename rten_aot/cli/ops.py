@@ -35,7 +35,10 @@ def build_parser() -> Parser:
 
 def markdown(specs: Mapping[str, OpSpec]) -> str:
     """README's support table."""
-    rows = [f"| {' | '.join(row)} |".replace("  |", " |") for row in _rows(specs)]
+    rows = []
+    for row in _rows(specs):
+        cells = [cell.replace("|", "\\|") for cell in row]
+        rows.append(f"| {' | '.join(cells)} |".replace("  |", " |"))
     return "\n".join([_count(specs), "", "| Operator | Inputs | Limits |", "|---|---|---|", *rows])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tvm import te, tirx
+from tvm.sym import Analyzer
 
 from rten_aot.dialect.broadcast import index, static
 from rten_aot.dialect.registry import Layout, Pattern, define
@@ -31,9 +32,14 @@ def result_size(
 ) -> tirx.Expr:
     """How many positions of a window there are along an axis; ``pads`` counts both sides."""
     reach = (kernel - index(1)) * index(dilation) + index(1)
-    positions = tirx.floordiv(size + pads - reach, index(stride)) + index(1)
-    known = static(positions)
-    return index(max(known, 0)) if known is not None else positions
+    return _at_least_zero(tirx.floordiv(size + pads - reach, index(stride)) + index(1))
+
+
+def _at_least_zero(size: tirx.Expr) -> tirx.Expr:
+    """The size in its simplest form, so that equal sizes look equal; zero for a fixed negative."""
+    size = Analyzer().simplify(size)
+    known = static(size)
+    return index(max(known, 0)) if known is not None else size
 
 
 def padded(x: te.Tensor, pads: Sizes, axes: tuple[int, int], name: str = "pad") -> te.Tensor:
@@ -43,7 +49,8 @@ def padded(x: te.Tensor, pads: Sizes, axes: tuple[int, int], name: str = "pad") 
     before = dict(zip(axes, pads[:2], strict=True))
     after = dict(zip(axes, pads[2:], strict=True))
     shape = [
-        size + before[d] + after[d] if d in before else size for d, size in enumerate(x.shape)
+        _at_least_zero(size + before[d] + after[d]) if d in before else size
+        for d, size in enumerate(x.shape)
     ]
 
     def element(*i: tirx.Var) -> tirx.Expr:
@@ -56,6 +63,22 @@ def padded(x: te.Tensor, pads: Sizes, axes: tuple[int, int], name: str = "pad") 
         return tirx.if_then_else(tirx.all(*inside), x(*source), tirx.const(0, str(x.dtype)))
 
     return te.compute(tuple(shape), element, name=name)
+
+
+def _pixel(
+    x: te.Tensor, pads: Sizes, n: tirx.Expr, h: tirx.Expr, v: tirx.Expr, c: tirx.Expr
+) -> tirx.Expr:
+    """The element of NHWC ``x`` at a position of the padded image, 0 on the padding.
+
+    The padding is part of the sum's terms, so that kernels choose whether to copy the image.
+    """
+    row, column = h - pads[0], v - pads[1]
+    if all(static(p) == 0 for p in pads):
+        return x(n, row, column, c)
+    inside = tirx.all(
+        row >= index(0), row < x.shape[1], column >= index(0), column < x.shape[2]
+    )
+    return tirx.if_then_else(inside, x(n, row, column, c), tirx.const(0, str(x.dtype)))
 
 
 def reduction(extents: Sequence[tirx.Expr], names: str) -> list[tirx.IterVar]:
@@ -122,7 +145,6 @@ def conv_packed(
     last channel hold zeros and give no output.
     """
     groups, _, kernel_h, kernel_w, in_channels, lanes = w.shape
-    source = padded(x, pads, (1, 2))
     sizes = [
         result_size(x.shape[1 + d], w.shape[2 + d], strides[d], dilations[d], pads[d] + pads[d + 2])
         for d in (0, 1)
@@ -135,7 +157,9 @@ def conv_packed(
         own = tirx.floormod(o, per_group)
         if int(groups) == 1:
             group, own = index(0), o
-        data = source(
+        data = _pixel(
+            x,
+            pads,
             n,
             h * index(strides[0]) + ry * index(dilations[0]),
             v * index(strides[1]) + rx * index(dilations[1]),
@@ -162,7 +186,6 @@ def depthwise(
     ``o`` reads input channel ``o // multiple``.
     """
     kernel_h, kernel_w, channels = w.shape
-    source = padded(x, pads, (1, 2))
     sizes = [
         result_size(x.shape[1 + d], w.shape[d], strides[d], dilations[d], pads[d] + pads[d + 2])
         for d in (0, 1)
@@ -171,7 +194,9 @@ def depthwise(
     ry, rx = reduction([kernel_h, kernel_w], "yx")
 
     def element(n: tirx.Expr, h: tirx.Expr, v: tirx.Expr, o: tirx.Expr) -> tirx.Expr:
-        data = source(
+        data = _pixel(
+            x,
+            pads,
             n,
             h * index(strides[0]) + ry * index(dilations[0]),
             v * index(strides[1]) + rx * index(dilations[1]),
@@ -272,9 +297,7 @@ def transposed_size(
 ) -> tirx.Expr:
     """The length of a transposed convolution's result along an axis, ``cut`` elements removed."""
     length = (size - index(1)) * index(stride) + (kernel - index(1)) * index(dilation) + index(1)
-    length = length - cut
-    known = static(length)
-    return index(max(known, 0)) if known is not None else length
+    return _at_least_zero(length - cut)
 
 
 @define("interleave_phases", pattern=Pattern.INJECTIVE)

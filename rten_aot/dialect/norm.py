@@ -8,9 +8,9 @@ from tvm import te, tirx
 
 from rten_aot.dialect import vector_math
 from rten_aot.dialect.broadcast import broadcast_indices
-from rten_aot.dialect.reduce import element_count, reduce_axes, reduce_over
+from rten_aot.dialect.reduce import element_count, over_count, reduce_axes, reduce_over
 from rten_aot.dialect.registry import Layout, define
-from rten_aot.dialect.scalar import dtype_of, number, subtract
+from rten_aot.dialect.scalar import number, subtract
 
 
 @define("softmax", layout=Layout.AXES)
@@ -90,11 +90,7 @@ def _mean_and_factor(
     count = element_count(x, axes)
     at = _statistic_index(*axes)
     total = reduce_axes(x, axes, "sum", "total")
-    mean = te.compute(
-        tuple(total.shape),
-        lambda *i: total(*i) / tirx.Cast(dtype_of(total(*i)), count),
-        name="mean",
-    )
+    mean = te.compute(tuple(total.shape), lambda *i: over_count(total(*i), count), name="mean")
 
     def squared_deviation(i: Sequence[tirx.Expr]) -> tirx.Expr:
         deviation = subtract(x(*i), mean(*at(i)))
@@ -103,8 +99,7 @@ def _mean_and_factor(
     squares = reduce_over(x.shape, axes, "sum", "squares", squared_deviation)
 
     def factor(*i: tirx.Var) -> tirx.Expr:
-        value = squares(*i)
-        variance = value / tirx.Cast(dtype_of(value), count)
-        return number(1.0, value) / tirx.sqrt(variance + number(epsilon, value))
+        variance = over_count(squares(*i), count)
+        return number(1.0, variance) / tirx.sqrt(variance + number(epsilon, variance))
 
     return mean, te.compute(tuple(total.shape), factor, name="factor")

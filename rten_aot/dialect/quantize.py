@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
+from rten_aot.dialect.broadcast import broadcast_indices
 from rten_aot.dialect.convert import cast_element, saturate
 from rten_aot.dialect.registry import Layout, Pattern, define
 from rten_aot.dialect.scalar import (
@@ -18,9 +19,11 @@ from rten_aot.dialect.scalar import (
 )
 
 
-def _parameter(p: te.Tensor, i: Sequence[tirx.Expr], axis: int) -> tirx.Expr:
-    """The scale or zero point of the element at ``i``: a scalar's, or one of a vector's."""
-    return p(*([i[axis]] if len(p.shape) else []))
+def _parameter(p: te.Tensor, x: te.Tensor, i: Sequence[tirx.Expr], axis: int) -> tirx.Expr:
+    """The scale or zero point of the element of x at ``i``: a scalar's, or one of a vector's."""
+    if not len(p.shape):
+        return p()
+    return p(*broadcast_indices(list(p.shape), [x.shape[axis]], [i[axis]]))
 
 
 def quantize_element(
@@ -46,8 +49,8 @@ def quantize_linear(
     """``quantize_element`` of float32 x with a scalar scale, or a vector along ``axis``."""
 
     def element(*i: tirx.Var) -> tirx.Expr:
-        shift = None if zero_point is None else _parameter(zero_point, i, axis)
-        return quantize_element(x(*i), _parameter(scale, i, axis), shift, dtype)
+        shift = None if zero_point is None else _parameter(zero_point, x, i, axis)
+        return quantize_element(x(*i), _parameter(scale, x, i, axis), shift, dtype)
 
     return te.compute(tuple(x.shape), element, name="quantize")
 
@@ -61,8 +64,8 @@ def dequantize_linear(
     def element(*i: tirx.Var) -> tirx.Expr:
         value = x(*i)
         if zero_point is not None:
-            value = widen(value) - widen(_parameter(zero_point, i, axis))
-        return tirx.Cast("float32", value) * _parameter(scale, i, axis)
+            value = widen(value) - widen(_parameter(zero_point, x, i, axis))
+        return tirx.Cast("float32", value) * _parameter(scale, x, i, axis)
 
     return te.compute(tuple(x.shape), element, name="dequantize")
 

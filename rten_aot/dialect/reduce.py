@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from tvm import te, tirx
 
-from rten_aot.dialect.broadcast import index
+from rten_aot.dialect.broadcast import index, static
 from rten_aot.dialect.direct import direct
 from rten_aot.dialect.loops import (
     contiguous,
@@ -29,6 +29,7 @@ from rten_aot.dialect.scalar import (
     maximum,
     minimum,
     multiply,
+    number,
 )
 
 Scalar = Callable[[tirx.Expr], tirx.Expr]
@@ -108,6 +109,14 @@ def element_count(x: te.Tensor, axes: Sequence[int]) -> tirx.Expr:
     return product([x.shape[i] for i in axes])
 
 
+def over_count(total: tirx.Expr, count: tirx.Expr) -> tirx.Expr:
+    """A float sum divided by a number of elements; NaN for none."""
+    if static(count) == 0:
+        # TVM refuses to build a division by a constant zero.
+        return number(math.nan, total)
+    return total / tirx.Cast(dtype_of(total), count)
+
+
 @define("reduce_mean", layout=Layout.AXES)
 def reduce_mean(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
     """The mean over axes that stay with size 1: of no elements NaN; truncated for integers."""
@@ -117,7 +126,7 @@ def reduce_mean(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
     def mean(*i: tirx.Var) -> tirx.Expr:
         value = total(*i)
         if is_float(dtype_of(value)):
-            return value / tirx.Cast(dtype_of(value), count)
+            return over_count(value, count)
         whole = tirx.truncdiv(tirx.Cast("int64", value), tirx.max(count, index(1)))
         return tirx.Cast(dtype_of(value), whole)
 

@@ -39,8 +39,11 @@ def spatial_rank(ctx: OpContext, x: relax.Expr) -> int:
 
 
 def per_axis(ctx: OpContext, name: str, rank: int, default: int = 1) -> list[int]:
-    """An attribute with one positive number for each spatial axis, for height and width."""
+    """An attribute with one number for each spatial axis, for height and width."""
     values = ctx.attrs.optional_ints(name) or [default] * rank
+    # rten-convert writes the default for two axes where there is one.
+    if rank == 1 and values == [default] * 2:
+        values = [default]
     if len(values) != rank:
         ctx.shape_error(f'attribute "{name}" has {len(values)} values for {rank} spatial axes')
     if any(v < default for v in values):
@@ -51,6 +54,8 @@ def per_axis(ctx: OpContext, name: str, rank: int, default: int = 1) -> list[int
 def fixed_pads(ctx: OpContext, rank: int) -> list[int]:
     """The attribute "pads" as top, left, bottom, right."""
     pads = ctx.attrs.optional_ints("pads") or [0] * (2 * rank)
+    if rank == 1 and pads == [0] * 4:
+        pads = [0, 0]
     if len(pads) != 2 * rank:
         ctx.shape_error(f'attribute "pads" has {len(pads)} values for {rank} spatial axes')
     return pads if rank == 2 else [0, pads[0], 0, pads[1]]

@@ -13,6 +13,12 @@ from rten_aot.runtime.errors import InputError
 Array: TypeAlias = npt.NDArray[Any]
 
 
+def is_plain(array: Array) -> bool:
+    """Whether the elements lie one after another, each at a multiple of its size."""
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned
+
+
 def convert(name: str, dtype: np.dtype[Any], value: object) -> Array:
     """``value`` as a compact array of the input's data type.
 
@@ -28,7 +34,7 @@ def convert(name: str, dtype: np.dtype[Any], value: object) -> Array:
         raise InputError(f'input "{name}": expected {dtype}, got no array: {err}') from err
     given = array.dtype.newbyteorder("=")
     if given == dtype:
-        return array.astype(dtype, order="C", copy=False)
+        return array.astype(dtype, order="C", copy=not is_plain(array))
     if _is_python(value):
         return _adopt(name, dtype, array)
     if dtype == np.int32 and (given == np.int64 or given == np.bool_):

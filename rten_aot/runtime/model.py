@@ -18,7 +18,7 @@ import numpy as np
 
 from rten_aot.runtime import abi
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
-from rten_aot.runtime.inputs import Array, convert
+from rten_aot.runtime.inputs import Array, convert, is_plain
 from rten_aot.runtime.library import Library
 
 
@@ -145,7 +145,7 @@ class Model:
 
     def _set_input(self, index: int, value: object) -> Array:
         dtype = self._dtypes[index]
-        if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
+        if type(value) is np.ndarray and value.dtype == dtype and is_plain(value):
             array: Array = value
         else:
             array = convert(self.inputs[index].name, dtype, value)

@@ -8,34 +8,40 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .context import Context
-from .expr import Buffer, constant_int, i64, is_call, loads, same, substitute
-from .loops import load, seq, store, when, zero
-from .product import Block, Product, ProductLoops
-from .stages import Stage
-from .tiles import RowIndex, epilogue_is_flat
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.expr import Buffer, constant_int, i64, is_call, same, substitute
+from rten_aot.targets.common.loops import seq, store, when, zero
+from rten_aot.targets.common.product import Block, Product, ProductLoops
+from rten_aot.targets.common.stages import Stage
+from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
 
 
 def schedule_conv2d(ctx: Context, stage: Stage) -> Stmt | None:
-    """Rules for ``rten.conv_packed``: padding is copied first, then pixels are a product's rows."""
-    if not isinstance(stage.value, tirx.Mul):
+    """The rule for ``rten.conv_packed``: padding is copied first, then pixels are a product's rows."""
+    if not isinstance(stage.value, tirx.Mul) or not isinstance(stage.value.b, TensorLoad):
         return None
-    data, weight = stage.value.a, stage.value.b
-    if not isinstance(data, TensorLoad) or not isinstance(weight, TensorLoad):
+    data = image_load(stage.value.a)
+    if data is None:
         return None
-    copy = bring_to_memory(ctx, data.source)
-    convolution = _Convolution(ctx, stage, data, weight)
-    loops = ProductLoops(ctx, convolution.product())
+    before = ctx.materialise(data.source)
+    copy = seq()
+    if is_call(stage.value.a, "if_then_else"):
+        data, copy = _padded(ctx, stage, data)
+    name = Names(ctx.loops)
+    convolution = _Convolution(ctx, stage, data, stage.value.b, name)
+    loops = ProductLoops(ctx, convolution.product(), name)
     body = loops.build()
     ctx.finish(convolution.epilogue)
     ctx.note(f"direct convolution, {loops.describe()}")
-    return seq(copy, body)
+    return seq(before, copy, body)
 
 
 class _Convolution:
     """The factors of a convolution, and where its sums go."""
 
-    def __init__(self, ctx: Context, stage: Stage, data: TensorLoad, weight: TensorLoad) -> None:
+    def __init__(
+        self, ctx: Context, stage: Stage, data: TensorLoad, weight: TensorLoad, name: Names
+    ) -> None:
         self.epilogue = ctx.epilogue(stage)
         self._ctx = ctx
         self._stage = stage
@@ -44,8 +50,8 @@ class _Convolution:
         shape = [constant_int(e) or 0 for e in weight.source.ty.shape]
         self._groups, _, self._kernel_h, self._kernel_w, self._channels, self._width = shape
         self._out = constant_int(stage.spatial[-1].extent) or 0
-        self._rows = RowIndex(ctx.loops, stage.spatial[:-1])
-        self._flat_out = epilogue_is_flat(ctx.loops, self._rows, self.epilogue, stage.dtype)
+        self._rows = RowIndex(ctx.loops, stage.spatial[:-1], name)
+        self._flat_out = epilogue_is_flat(self._rows, self.epilogue, stage.dtype)
         self._flat_in = self._kernel_h == self._kernel_w == 1 and self._reads_flat()
         # Taps side by side and their channels lie next to each other in image and weight.
         self._merged = (
@@ -134,73 +140,61 @@ class _Convolution:
         return self.epilogue.emit(value, [*pixel, self._ctx.loops.simplify(channel)])
 
 
-def bring_to_memory(ctx: Context, buffer: Buffer) -> Stmt:
-    """Loops that compute an operand, by a fast copy if it is a padded image."""
-    stage = ctx.kernel.producer(buffer)
-    if stage is None or ctx.values.in_memory(buffer):
-        return seq()
-    source = padded_source(stage)
-    if source is None:
-        return ctx.materialise(buffer)
-    before = ctx.materialise(source.source)
-    padded = ctx.scratch([a.extent for a in stage.spatial], stage.dtype, stage.name)
-    body = _copy_padded(ctx, stage, source, padded)
-    ctx.values.put_in_memory(buffer, padded)
-    ctx.done.add(buffer)
-    return seq(before, body)
-
-
-def padded_source(stage: Stage) -> TensorLoad | None:
-    """The load of the image that ``stage`` pads with zeros: ``[n, h - top, w - left, c]``."""
-    value = stage.value
-    if stage.reducer is not None or not is_call(value, "if_then_else") or len(stage.spatial) != 4:
-        return None
-    inside, outside = value.args[1], value.args[2]
-    if not isinstance(inside, TensorLoad) or not isinstance(outside, tirx.FloatImm):
-        return None
-    if float(outside.value) != 0.0 or loads(value.args[0]):
-        return None
-    batch, channel = inside.indices[0], inside.indices[3]
-    first, last = stage.spatial[0], stage.spatial[3]
-    # An axis of extent 1 may be written as the constant 0.
-    for index, axis in ((batch, first), (channel, last)):
-        if not index.same_as(axis.var) and constant_int(axis.extent) != 1:
+def image_load(value: Expr) -> TensorLoad | None:
+    """The load of the image in a factor that may be zero on padding."""
+    if is_call(value, "if_then_else"):
+        value, outside = value.args[1], value.args[2]
+        if not isinstance(outside, tirx.FloatImm) or float(outside.value) != 0.0:
             return None
-    return inside
+    return value if isinstance(value, TensorLoad) and len(value.indices) == 4 else None
 
 
-def pads_of(ctx: Context, stage: Stage, source: TensorLoad) -> tuple[Expr, Expr]:
-    """Zero rows above the image and zero columns to its left."""
-    top, left = (ctx.loops.simplify(stage.spatial[d].var - source.indices[d]) for d in (1, 2))
+def pads_before(ctx: Context, stage: Stage, data: TensorLoad) -> tuple[Expr, Expr]:
+    """Rows of padding above the image and columns to its left."""
+    origin = {a.var: i64(0) for a in (*stage.spatial, *stage.reduce)}
+    top, left = (
+        ctx.loops.simplify(i64(0) - substitute(data.indices[d], origin)) for d in (1, 2)
+    )
     return top, left
 
 
-def _copy_padded(ctx: Context, stage: Stage, source: TensorLoad, padded: Buffer) -> Stmt:
+def _padded(ctx: Context, stage: Stage, data: TensorLoad) -> tuple[TensorLoad, Stmt]:
+    """The load that reads a padded copy of the image, and the loops that make the copy."""
+    pads = pads_before(ctx, stage, data)
+    last = {a.var: a.extent - i64(1) for a in (*stage.spatial, *stage.reduce)}
+    shape = list(data.source.ty.shape)
+    indices = list(data.indices)
+    for d, pad in zip((1, 2), pads, strict=True):
+        indices[d] = indices[d] + pad
+        shape[d] = ctx.loops.simplify(substitute(indices[d], last) + i64(1))
+    padded = ctx.scratch(shape, stage.dtype, "padded")
+    ctx.values.put_in_memory(padded)
+    copy = _copy(ctx, data.source, padded, *pads)
+    return tirx.BufferLoad(padded, indices), copy
+
+
+def _copy(ctx: Context, image: Buffer, padded: Buffer, top: Expr, left: Expr) -> Stmt:
     """Row by row: zeros, the image's row, zeros."""
     loops, values = ctx.loops, ctx.values
-    batch, rows, columns, channels = (a.extent for a in stage.spatial)
-    height, width = source.source.ty.shape[1:3]
-    top, left = pads_of(ctx, stage, source)
-    blank = zero(stage.dtype)
-    lanes = ctx.machine.lanes(stage.dtype)
+    dtype = str(padded.ty.dtype)
+    batch, rows, columns, channels = padded.ty.shape
+    height, width = image.ty.shape[1:3]
+    # A stride may leave the end of a row unread.
+    width = loops.simplify(tirx.min(width, columns - left))
+    blank, lanes = zero(dtype), ctx.machine.lanes(dtype)
 
     def row(t: Expr) -> Stmt:
-        n = _quotient(ctx, t, rows)
-        y = _remainder(ctx, t, rows)
+        n, y = loops.var("n", batch), loops.var("y", rows)
 
         def fill(first: Expr, count: Expr) -> Stmt:
             """Zeros for ``count`` pixels from ``first`` on."""
+            start = loops.simplify(first * channels)
             return _elements(
-                ctx,
-                count * channels,
-                lanes,
-                lambda e: store(
-                    padded, blank, [n, y, i64(0), loops.simplify(first * channels) + e]
-                ),
+                ctx, count * channels, lanes, lambda e: store(padded, blank, [n, y, i64(0), start + e])
             )
 
         def copied(e: Expr) -> Stmt:
-            value = values.load(source.source, [n, y - top, i64(0), e])
+            value = values.load(image, [n, y - top, i64(0), e])
             return store(padded, value, [n, y, i64(0), loops.simplify(left * channels) + e])
 
         after = loops.simplify(left + width)
@@ -209,8 +203,12 @@ def _copy_padded(ctx: Context, stage: Stage, source: TensorLoad, padded: Buffer)
             _elements(ctx, width * channels, lanes, copied),
             fill(after, loops.simplify(columns - after)),
         )
-        inside = tirx.all(y >= top, y < top + height)
-        return when(loops.simplify(inside), content, fill(i64(0), columns))
+        inside = loops.simplify(tirx.all(y >= top, y < top + height))
+        return seq(
+            tirx.Bind(n, tirx.truncdiv(t, rows)),
+            tirx.Bind(y, tirx.truncmod(t, rows)),
+            when(inside, content, fill(i64(0), columns)),
+        )
 
     return loops.parallel("row", loops.simplify(batch * rows), row)
 
@@ -225,18 +223,3 @@ def _elements(ctx: Context, count: Expr, lanes: int, body: Callable[[Expr], Stmt
         lambda first: loops.vector("v", lanes, lambda v: body(first + v)),
         lambda first, rest: loops.serial("r", rest, lambda r: body(first + r)),
     )
-
-
-def _quotient(ctx: Context, a: Expr, b: Expr) -> Expr:
-    if constant_int(b) is None:
-        return tirx.truncdiv(a, b)
-    return ctx.loops.simplify(tirx.floordiv(a, b))
-
-
-def _remainder(ctx: Context, a: Expr, b: Expr) -> Expr:
-    if constant_int(b) is None:
-        return tirx.truncmod(a, b)
-    return ctx.loops.simplify(tirx.floormod(a, b))
-
-
-__all__ = ["bring_to_memory", "load", "padded_source", "pads_of", "schedule_conv2d"]

@@ -13,12 +13,12 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .context import Context
-from .conv2d import padded_source, pads_of
-from .expr import Buffer, constant_int, i64
-from .loops import load, seq, store, tile, zero
-from .stages import Stage
-from .tiles import store_columns, Shape
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.conv2d import image_load, pads_before
+from rten_aot.targets.common.expr import Buffer, constant_int, i64
+from rten_aot.targets.common.loops import Loops, load, seq, store, tile, zero
+from rten_aot.targets.common.stages import Stage
+from rten_aot.targets.common.tiles import Shape, branch, store_columns
 
 _ACCUMULATORS = 8
 """Vectors of sums of a tile; some registers are left for taps and images."""
@@ -54,16 +54,17 @@ class _Axis:
 
 def schedule_depthwise(ctx: Context, stage: Stage) -> Stmt | None:
     """The rule for ``rten.depthwise``."""
-    if not isinstance(stage.value, tirx.Mul):
+    if not isinstance(stage.value, tirx.Mul) or not isinstance(stage.value.b, TensorLoad):
         return None
-    data, weight = stage.value.a, stage.value.b
-    if not isinstance(data, TensorLoad) or not isinstance(weight, TensorLoad):
+    data = image_load(stage.value.a)
+    if data is None:
         return None
-    depthwise = _Depthwise(ctx, stage, data, weight)
+    before = ctx.materialise(data.source)
+    depthwise = _Depthwise(ctx, stage, data, stage.value.b)
     body = depthwise.build()
     ctx.finish(depthwise.epilogue)
     ctx.note(f"depthwise convolution, tiles of {depthwise.pixels}x{depthwise.channels}")
-    return seq(depthwise.before, body)
+    return seq(before, body)
 
 
 class _Depthwise:
@@ -74,7 +75,8 @@ class _Depthwise:
         self._loops = ctx.loops
         self._stage = stage
         self._weight = weight.source
-        self.before, self._image, pads = self._find_image(data)
+        self._image = data.source
+        pads = pads_before(ctx, stage, data)
         kernel = [constant_int(e) or 0 for e in weight.source.ty.shape[:2]]
         self._height, self._width = (
             _Axis(
@@ -97,19 +99,6 @@ class _Depthwise:
         known = constant_int(self._width.result)
         self.pixels = wanted if known is None else max(1, min(wanted, known))
 
-    def _find_image(self, data: TensorLoad) -> tuple[Stmt, Buffer, tuple[Expr, Expr]]:
-        """The image without its padding, the loops that compute it, and the padding."""
-        ctx = self._ctx
-        none = (i64(0), i64(0))
-        stage = ctx.kernel.producer(data.source)
-        source = None if stage is None else padded_source(stage)
-        if stage is None or source is None:
-            before = ctx.materialise(data.source)
-            return before, ctx.values.memory(data.source), none
-        before = ctx.materialise(source.source)
-        ctx.done.add(stage.buffer)
-        return before, ctx.values.memory(source.source), pads_of(ctx, stage, source)
-
     def _tile_channels(self) -> int:
         """Channels of a tile: two vectors if there are that many, else a shorter vector."""
         lanes = self._ctx.machine.lanes(self._stage.dtype)
@@ -128,11 +117,7 @@ class _Depthwise:
         batch, rows = self._stage.spatial[0].extent, self._height.result
 
         def row(t: Expr) -> Stmt:
-            if constant_int(rows) is None:
-                n, h = tirx.truncdiv(t, rows), tirx.truncmod(t, rows)
-            else:
-                n, h = tirx.floordiv(t, rows), tirx.floormod(t, rows)
-            n, h = loops.simplify(n), loops.simplify(h)
+            n, h = loops.var("n", batch), loops.var("h", rows)
             whole, rest = divmod(self._count, self.channels)
             parts: list[Stmt] = [
                 loops.serial(
@@ -145,7 +130,7 @@ class _Depthwise:
             ]
             if rest:
                 parts.append(self._rest_of_channels(n, h, whole * self.channels, rest))
-            return seq(*parts)
+            return seq(tirx.Bind(n, tirx.truncdiv(t, rows)), tirx.Bind(h, tirx.truncmod(t, rows)), parts)
 
         total = loops.simplify(batch * rows)
         work = constant_int(loops.simplify(total * self._width.result))
@@ -284,12 +269,10 @@ class _Depthwise:
         channel = first + j
         if self._multiple > 1:
             channel = tirx.floordiv(channel, i64(self._multiple))
-        return load(self._image, [n, y, x, channel])
+        return self._ctx.values.load(self._image, [n, y, x, channel])
 
 
-def _if(loops: object, conditions: Sequence[Expr], then: Stmt) -> Stmt:
-    """``then`` if all conditions hold; nothing to test where they are known to hold."""
-    return seq(then)
-
-
-__all__ = ["schedule_depthwise"]
+def _if(loops: Loops, conditions: Sequence[Expr], then: Stmt) -> Stmt:
+    """``then`` if all conditions hold; what is known to hold is not tested."""
+    open_ = [c for c in (loops.simplify(c) for c in conditions) if constant_int(c) != 1]
+    return branch(tirx.all(*open_), then) if open_ else then

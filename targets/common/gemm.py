@@ -8,15 +8,14 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .context import Context
-from .conv2d import bring_to_memory
-from .expr import Buffer, constant_int, free_vars, i64, substitute
-from .loops import seq, store, zero
-from .packing import columns as tile_columns
-from .packing import lanes as tile_lanes
-from .product import Block, Product, ProductLoops
-from .stages import Stage
-from .tiles import RowIndex, epilogue_is_flat
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.expr import Buffer, constant_int, free_vars, i64, substitute
+from rten_aot.targets.common.loops import seq, store, zero
+from rten_aot.targets.common.packing import columns as tile_columns
+from rten_aot.targets.common.packing import lanes as tile_lanes
+from rten_aot.targets.common.product import Block, Product, ProductLoops
+from rten_aot.targets.common.stages import Stage
+from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
 
 
 def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
@@ -26,7 +25,7 @@ def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
     a, b = stage.value.a, stage.value.b
     if not isinstance(a, TensorLoad) or not isinstance(b, TensorLoad):
         return None
-    before = [bring_to_memory(ctx, a.source), bring_to_memory(ctx, b.source)]
+    before = [ctx.materialise(a.source), ctx.materialise(b.source)]
     gemm = _Gemm(ctx, stage, a, b)
     body = gemm.build()
     ctx.finish(gemm.epilogue)
@@ -48,10 +47,11 @@ class _Gemm:
         leading = stage.spatial[:-1]
         # Matrices that all use the same right factor are one tall matrix.
         is_shared = not free_vars(*b.indices) & {axis.var for axis in leading}
-        self._batch = RowIndex(ctx.loops, () if is_shared else leading[:-1])
-        self._rows = RowIndex(ctx.loops, leading if is_shared else leading[-1:])
+        self._name = Names(ctx.loops)
+        self._batch = RowIndex(ctx.loops, () if is_shared else leading[:-1], self._name)
+        self._rows = RowIndex(ctx.loops, leading if is_shared else leading[-1:], self._name)
         self._flat_out = is_shared and epilogue_is_flat(
-            ctx.loops, self._rows, self.epilogue, stage.dtype
+            self._rows, self.epilogue, stage.dtype
         )
         self._flat_in = is_shared and self._reads_flat()
 
@@ -128,6 +128,7 @@ class _Gemm:
                 operands=operands,
                 emit=lambda at, row, j, value: self._emit(at, row, j, first, width, value),
             ),
+            self._name,
         )
         self._ctx.note(f"matrix product, {loops.describe()}")
         return loops.build()
@@ -187,7 +188,9 @@ class _Gemm:
         """Copies the right matrices into blocks of columns, zeros behind the last column."""
         loops, inner = self._loops, self._inner
         lanes = tile_lanes(self._ctx.machine, width)
-        blocks = loops.simplify(tirx.floordiv(self._columns + i64(width - 1), i64(width)))
+        blocks = self._name(
+            "blocks", tirx.floordiv(self._columns + i64(width - 1), i64(width))
+        )
         packed = self._ctx.scratch(
             [self._batch.count, blocks, inner, i64(width)], self._stage.dtype, "packed"
         )
@@ -240,7 +243,8 @@ class _Gemm:
             return tirx.IfThenElse(valid >= i64(width), whole, partly)
 
         total = loops.simplify(self._batch.count * blocks)
-        return packed, loops.parallel("pack", total, pack_block)
+        defined = self._name.take()
+        return packed, seq(defined, loops.parallel("pack", total, pack_block))
 
     # -- results --------------------------------------------------------------------------------
 
@@ -251,6 +255,3 @@ class _Gemm:
         rows = self._rows.flat(index) if self._flat_out else self._rows.split(index)
         column = self._loops.simplify(at.block * i64(width) + j + i64(first))
         return self.epilogue.emit(value, [*self._batch.split(at.batch), *rows, column])
-
-
-__all__ = ["schedule_gemm"]

@@ -6,7 +6,7 @@ weight is packed, ``rows`` and ``lanes`` fit the rest of the tile to it.
 
 from __future__ import annotations
 
-from ..base import Machine
+from rten_aot.targets.base import Machine
 
 _MAX_ROWS = 12
 """More rows than this need more pointers than there are integer registers."""

@@ -13,18 +13,20 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Stmt
 
-from .context import Context
-from .expr import constant_int, i64
-from .loops import seq, when
-from .packing import lanes, rows
-from .tiles import Reduce, Shape, product_tile, store_columns
+from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.expr import constant_int, i64
+from rten_aot.targets.common.loops import seq, when
+from rten_aot.targets.common.packing import lanes, rows
+from rten_aot.targets.common.tiles import Names, Reduce, Shape, branch, product_tile, store_columns
 
 _SERIAL_PRODUCTS = 1 << 16
 """Fewer multiplications than this take less time than starting threads."""
 _TASKS = 64
 """Tasks to aim for, so that threads finish at about the same time."""
-_BITS_FROM = 7
-"""Tiles with more rows than this get their shorter versions in powers of two only."""
+_SWITCH_ROWS = 6
+"""Tiles with at most so many rows get a shorter version for each smaller number of rows."""
+_SMALL_ROWS = 4
+"""Rows of the small tiles that the others are finished with."""
 
 
 @dataclass(frozen=True)
@@ -68,39 +70,47 @@ class Product:
 class ProductLoops:
     """Makes the loops of one product."""
 
-    def __init__(self, ctx: Context, product: Product) -> None:
+    def __init__(self, ctx: Context, product: Product, name: Names) -> None:
+        """``name`` gives the names used in ``product``, which ``build`` defines."""
         self._ctx = ctx
         self._loops = ctx.loops
         self._product = product
         self._lanes = lanes(ctx.machine, product.width)
         self._most_rows = rows(ctx.machine, product.width)
-        self._blocks = self._ceil_div(product.columns, product.width)
-        self._tiles = self._ceil_div(product.rows, self._most_rows)
+        self._blocks = name("blocks", self._ceil_div(product.columns, product.width))
+        self._tiles = name("tiles", self._ceil_div(product.rows, self._most_rows))
+        self._name = name
 
     def build(self) -> Stmt:
         """The loops."""
-        p = self._product
+        p, name = self._product, self._name
         run = self._tiles_in_a_run()
-        runs = self._ceil_div(self._tiles, run)
-        total = self._simplify(i64(p.batches) * runs * i64(p.groups) * self._blocks)
-        inner = self._simplify(i64(p.groups) * self._blocks)
+        runs = name("runs", self._ceil_div(self._tiles, run))
+        inner = name("inner", i64(p.groups) * self._blocks)
+        total = self._simplify(i64(p.batches) * runs * inner)
+        before = name.take()
 
         def task(t: Expr) -> Stmt:
             column, rest = self._mod(t, inner), self._div(t, inner)
-            block, group = self._mod(column, self._blocks), self._div(column, self._blocks)
-            first, batch = self._mod(rest, runs), self._div(rest, runs)
-            if run == 1:
-                return self._tile(batch, first, group, block)
-            start = first * i64(run)
+            block = name("block", self._mod(column, self._blocks))
+            group = name("group", self._div(column, self._blocks))
+            batch = name("batch", self._div(rest, runs))
+            start = name("start", self._mod(rest, runs) * i64(run))
+            decoded = name.take()
             count = self._simplify(tirx.min(self._tiles - start, i64(run)))
-            return self._loops.serial(
-                "tile", count, lambda i: self._tile(batch, start + i, group, block)
+            return seq(
+                decoded,
+                self._loops.serial(
+                    "tile",
+                    1 if run == 1 else count,
+                    lambda i: self._tile(batch, start + i, group, block),
+                ),
             )
 
         products = self._static_products()
         if products is not None and products < _SERIAL_PRODUCTS:
-            return self._loops.serial("task", total, task)
-        return self._loops.parallel("task", total, task)
+            return seq(before, self._loops.serial("task", total, task))
+        return seq(before, self._loops.parallel("task", total, task))
 
     def describe(self) -> str:
         """A few words for the user."""
@@ -169,8 +179,9 @@ class ProductLoops:
         """The tile of rows ``number`` of a block of columns."""
 
         def rows_from(row: Expr, count: int) -> Stmt:
-            at = Block(batch, self._simplify(row), count, group, block)
-            return self._product_tile(at)
+            first = self._name("row", row)
+            defined = self._name.take()
+            return seq(defined, self._product_tile(Block(batch, first, count, group, block)))
 
         known = constant_int(self._product.rows)
         if known is not None:
@@ -192,46 +203,30 @@ class ProductLoops:
         )
 
     def _symbolic(self, number: Expr, rows_from: Callable[[Expr, int], Stmt]) -> Stmt:
-        """Full tiles, then tiles one row shorter if that adds up; else one short tile."""
-        most = self._most_rows
-        count = i64(self._product.rows)
-        if most == 1:
-            return rows_from(number, 1)
-        missing = self._tiles * i64(most) - count
-        full = tirx.Var("full", "int64")
-        start = full * i64(most)
-        shorter = start + (number - full) * i64(most - 1)
-        adds_up = missing <= self._tiles
-        return seq(
-            tirx.Bind(full, self._tiles - tirx.Select(adds_up, missing, i64(1))),
-            _branch(
-                number < full,
-                rows_from(number * i64(most), most),
-                _branch(
-                    adds_up,
-                    rows_from(shorter, most - 1),
-                    self._tail(start, count - start, rows_from),
-                ),
-            ),
-        )
+        """Full tiles and a shorter one, whose rows are known at run time only."""
+        most = i64(self._most_rows)
+        start = number * most
+        rest = i64(self._product.rows) - start
+        return branch(rest >= most, rows_from(start, self._most_rows), self._tail(start, rest, rows_from))
 
     def _tail(self, start: Expr, rest: Expr, rows_from: Callable[[Expr, int], Stmt]) -> Stmt:
-        """The ``rest`` rows from ``start`` on: fewer than tiles of two kinds have."""
-        most = self._most_rows - 2
-        if most <= _BITS_FROM - 2:
+        """The last ``rest`` rows: a tile for each possible number of them, or several small tiles."""
+        if self._most_rows <= _SWITCH_ROWS:
             result: Stmt | None = None
-            for count in range(1, most + 1):
-                result = _branch(tirx.EQ(rest, i64(count)), rows_from(start, count), result)
+            for count in range(1, self._most_rows):
+                result = branch(tirx.EQ(rest, i64(count)), rows_from(start, count), result)
             return seq(result)
-        parts: list[Stmt] = []
-        bit = 1 << (most.bit_length() - 1)
-        while bit:
-            # start, then the rows of all larger bits that are set
-            larger = rest - tirx.truncmod(rest, i64(2 * bit))
-            is_set = tirx.truncmod(rest, i64(2 * bit)) >= i64(bit)
-            parts.append(_branch(is_set, rows_from(start + larger, bit)))
-            bit //= 2
-        return seq(*parts)
+        small = i64(_SMALL_ROWS)
+        whole = tirx.truncdiv(rest, small)
+        last = start + whole * small
+        return seq(
+            self._loops.serial(
+                "few", whole, lambda i: rows_from(start + i * small, _SMALL_ROWS)
+            ),
+            self._loops.serial(
+                "one", tirx.truncmod(rest, small), lambda i: rows_from(last + i, 1)
+            ),
+        )
 
     def _product_tile(self, at: Block) -> Stmt:
         p = self._product
@@ -261,12 +256,3 @@ class ProductLoops:
         valid = i64(p.columns) - block * i64(p.width)
         return tirx.IfThenElse(valid >= i64(p.width), columns(p.width), columns(valid))
 
-
-def _branch(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
-    """A branch whose condition TVM does not look into: it would solve it as an inequality for every
-    access to a register tile, which takes seconds."""
-    taken = tirx.Var("taken", "bool")
-    return seq(tirx.Bind(taken, condition), tirx.IfThenElse(taken, then, otherwise))
-
-
-__all__ = ["Block", "Product", "ProductLoops"]

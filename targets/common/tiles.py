@@ -9,10 +9,10 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from .epilogue import Epilogue
-from .expr import Buffer, children, constant_int, free_vars, i64, loads, same
-from .loops import TILE_BYTES, Loops, load, seq, store, tile, when, zero
-from .stages import Axis
+from rten_aot.targets.common.epilogue import Epilogue
+from rten_aot.targets.common.expr import Buffer, children, constant_int, free_vars, i64, loads, same
+from rten_aot.targets.common.loops import TILE_BYTES, Loops, load, seq, store, tile, zero
+from rten_aot.targets.common.stages import Axis
 
 Reduce = Sequence[tuple[str, Expr | int]]
 """Name and extent of each axis of the sum, outermost first."""
@@ -23,6 +23,8 @@ Right = Callable[[Sequence[Expr], Expr], Expr]
 Finish = Callable[[Expr, Callable[[Expr], Expr]], Stmt]
 """What to do with a finished row: its number in the tile, and its sums by column."""
 
+_LARGE = 1 << 40
+"""More than any size or position that a name stands for."""
 _CHAINS = 8
 """Independent additions that keep the multipliers busy: latency times throughput."""
 
@@ -145,17 +147,43 @@ def _finish_part(
     return stmts
 
 
+class Names:
+    """Variables for sizes and positions that are used many times: TVM's passes look into every
+    expression again wherever it occurs.
+    """
+
+    def __init__(self, loops: Loops) -> None:
+        self._loops = loops
+        self._binds: list[Stmt] = []
+
+    def __call__(self, name: str, value: Expr) -> Expr:
+        """``value``, which is not negative, as something small."""
+        value = self._loops.simplify(value)
+        if isinstance(value, (tirx.IntImm, tirx.Var)):
+            return value
+        var = self._loops.var(name, _LARGE)
+        self._binds.append(tirx.Bind(var, value))
+        return var
+
+    def take(self) -> list[Stmt]:
+        """The statements that define the names given since the last call."""
+        binds, self._binds = self._binds, []
+        return binds
+
+
 class RowIndex:
     """Several leading axes of a result taken as one row index."""
 
-    def __init__(self, loops: Loops, axes: Sequence[Axis]) -> None:
+    def __init__(self, loops: Loops, axes: Sequence[Axis], name: Names) -> None:
         self._loops = loops
         self.extents = [a.extent for a in axes]
-        count: Expr = i64(1)
-        for extent in self.extents:
-            count = count * extent
-        self.count: Expr = loops.simplify(count)
         self._long = [d for d, e in enumerate(self.extents) if constant_int(e) != 1]
+        self._sizes = list(self.extents)
+        count: Expr = i64(1)
+        for d in self._long:
+            self._sizes[d] = name(f"size{d}", self.extents[d])
+            count = count * self._sizes[d]
+        self.count = name("rows", count)
 
     def split(self, row: Expr) -> list[Expr]:
         """The index along each axis."""
@@ -165,7 +193,7 @@ class RowIndex:
             if d == self._long[0]:
                 result[d] = self._loops.simplify(rest)
                 break
-            extent = self.extents[d]
+            extent = self._sizes[d]
             if constant_int(extent) is not None:
                 result[d] = self._loops.simplify(tirx.floormod(rest, extent))
                 rest = tirx.floordiv(rest, extent)
@@ -224,17 +252,13 @@ def _mentions_outside_loads(expr: Expr, names: set[tirx.Var]) -> bool:
     return any(_mentions_outside_loads(c, names) for c in children(expr))
 
 
-def epilogue_is_flat(loops: Loops, rows: RowIndex, epilogue: Epilogue, dtype: str) -> bool:
+def epilogue_is_flat(rows: RowIndex, epilogue: Epilogue, dtype: str) -> bool:
     """Whether the epilogue of an anchor ``[*rows, column]`` may be given ``rows.flat`` indices."""
     probes = [tirx.Var(f"q{d}", "int64") for d in range(len(rows.extents))]
-    column = tirx.Var("c", "int64")
-    accesses: list[tuple[Buffer, Sequence[Expr]]] = []
-    values: list[Expr] = []
-    for stmt in epilogue.emit(tirx.Var("acc", dtype), [*probes, column]):
-        values.append(stmt.value)
-        if isinstance(stmt, tirx.BufferStore):
-            accesses.append((stmt.buffer, list(stmt.indices)))
-    accesses += [(node.source, list(node.indices)) for node in loads(*values)]
+    values, places = epilogue.results(
+        tirx.Var("acc", dtype), [*probes, tirx.Var("c", "int64")]
+    )
+    accesses = [*places, *((x.source, list(x.indices)) for x in loads(*values))]
     return rows.is_flat(probes, accesses, values)
 
 
@@ -262,11 +286,12 @@ def store_columns(
     )
 
 
-__all__ = [
-    "RowIndex",
-    "Shape",
-    "epilogue_is_flat",
-    "product_tile",
-    "store_columns",
-    "when",
-]
+def branch(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
+    """A branch whose condition TVM does not look into: it would solve it as an inequality for every
+    access to a register tile, which takes seconds.
+    """
+    known = constant_int(condition)
+    if known is not None:
+        return then if known else seq(otherwise)
+    taken = tirx.Var("taken", "bool")
+    return seq(tirx.Bind(taken, condition), tirx.IfThenElse(taken, then, otherwise))

@@ -153,8 +153,11 @@ def test_missing_folder(command: Command, driver: FakeDriver) -> None:
 def test_explain_and_verbose(command: Command, driver: FakeDriver) -> None:
     done = command("compile", "m.rten", "--explain", "--verbose")
     assert done.out == "fold-batch-norm: 3 folded\n"
-    first, second, last = done.err.splitlines()
-    assert (first, second) == ("   0.0 s  importing", "   1.2 s  scheduling")
+    *stages, last = done.err.splitlines()
+    assert [line[6:] for line in stages] == [
+        *(" s  loading the compiler", " s  importing", " s  scheduling"),
+    ]
+    assert all(float(line[:6]) >= 0 for line in stages)
     assert last.startswith("m.so: 1.5 kB, ")
 
 

@@ -122,7 +122,7 @@ CASES = [
         for label, x in (
             ("plane", rng(2, 5, 8, 9)),
             ("line", rng(2, 3, 33)),
-            ("far", rng(1, 2, 50, shift=100)),
+            ("far", rng(1, 2, 50, shift=10)),
         )
     ],
     *[
@@ -141,7 +141,7 @@ CASES = [
             ("all", rng(3, 4), 0, rng(3, 4), [rng(3, 4, seed=1)]),
             ("broadcast", rng(2, 5, 7), 1, rng(7), [rng(5, 1)]),
             ("vector", rng(100), 0, rng(100), [rng(100, seed=1)]),
-            ("far", rng(4, 64, shift=300), -1, rng(64), [rng(64, seed=1)]),
+            ("far", rng(4, 64, shift=10), -1, rng(64), [rng(64, seed=1)]),
             ("no-rows", np.zeros((0, 8), "float32"), -1, rng(8), []),
         )
     ],

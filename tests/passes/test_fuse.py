@@ -51,6 +51,16 @@ def test_a_residual_sum_joins_the_later_convolution() -> None:
     assert ops(fused(build)) == ["fused_conv_relu", "fused_conv1_add_relu"]
 
 
+def test_a_gate_that_is_stretched_over_the_plane_starts_a_kernel() -> None:
+    """Else the convolution that makes the gate would be computed for the wrong elements."""
+
+    def build(b: Body, x: relax.Var) -> relax.Var:
+        gate = b.call("sigmoid", b.conv(x, const(random(3, 3, 6, 5))))
+        return b.call("relu", b.call("multiply", x, gate))
+
+    assert ops(fused(build)) == ["fused_conv_sigmoid", "fused_multiply_relu"]
+
+
 def test_two_convolutions_are_two_kernels() -> None:
     def build(b: Body, x: relax.Var) -> relax.Var:
         return b.conv(b.conv(x, const(WEIGHT)), const(random(5, 4, 1, 1)))

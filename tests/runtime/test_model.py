@@ -79,9 +79,11 @@ def test_arrays_in_any_layout(model: Model) -> None:
     expected = model.run(inputs)
     wide = np.zeros((6, 8), np.float32)
     wide[:, ::2] = inputs["x"]
-    raw = bytearray(4 + inputs["x"].nbytes)
-    shifted = np.frombuffer(raw, np.float32, offset=4).reshape(6, 4)
+    raw = bytearray(5 + inputs["x"].nbytes)
+    shifted = np.frombuffer(raw, np.float32, count=24, offset=4).reshape(6, 4)
     shifted[:] = inputs["x"]
+    askew = np.frombuffer(raw[:1] + bytes(raw[4:]), np.float32, count=24, offset=1).reshape(6, 4)
+    assert not askew.flags.aligned
     read_only = inputs["x"].copy()
     read_only.flags.writeable = False
     for x in (
@@ -90,6 +92,7 @@ def test_arrays_in_any_layout(model: Model) -> None:
         inputs["x"][::-1][::-1],
         inputs["x"].astype(">f4"),
         shifted,
+        askew,
         read_only,
         inputs["x"].tolist(),
     ):

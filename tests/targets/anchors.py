@@ -71,10 +71,16 @@ class Kernel:
     _entry: Any = None
 
     def __post_init__(self) -> None:
-        if self.machine.arch == "x86_64":
-            named = self.function.with_attr("global_symbol", "main")
+        named = self.function.with_attr("global_symbol", "main")
+        # This pass takes seconds over large bodies and does nothing for kernels without allocations.
+        with tvm.transform.PassContext(disabled_pass=["s_tir.CompactBufferAllocation"]):
             self._library = tvm.compile(named, target=self.machine.tvm_target())
+        if self.machine.arch == "x86_64":
             self._entry = self._library["main"]
+
+    def assembly_uses(self, instruction: str) -> bool:
+        """Whether the machine code has the instruction."""
+        return instruction in self._library.mod.inspect_source("asm")
 
     def bind(self, *inputs: Array) -> tuple[Callable[[], None], Array, Array]:
         """A call without arguments, the array it writes, and the same with its guards."""

@@ -147,11 +147,11 @@ typedef struct {
 /* Bits of arch/<cpu>/include/uapi/asm/hwcap.h in Linux. */
 #if defined(__aarch64__)
 static const feature known[] = {
-    {"fp-armv8", 1, 0}, {"neon", 1, 1},      {"asimd", 1, 1},    {"aes", 1, 3},   {"sha2", 1, 6},
-    {"crc", 1, 7},      {"lse", 1, 8},       {"fullfp16", 1, 10}, {"rdm", 1, 12}, {"jsconv", 1, 13},
-    {"complxnum", 1, 14}, {"rcpc", 1, 15},   {"sha3", 1, 17},    {"sm4", 1, 19},  {"dotprod", 1, 20},
-    {"sve", 1, 22},     {"fp16fml", 1, 23},  {"sve2", 2, 1},     {"sve-i8mm", 2, 9},
-    {"i8mm", 2, 13},    {"bf16", 2, 14},     {"sme", 2, 23},
+    {"fp-armv8", 1, 0}, {"neon", 1, 1}, {"asimd", 1, 1}, {"aes", 1, 3}, {"sha2", 1, 6},
+    {"crc", 1, 7}, {"lse", 1, 8}, {"fullfp16", 1, 10}, {"rdm", 1, 12}, {"jsconv", 1, 13},
+    {"complxnum", 1, 14}, {"rcpc", 1, 15}, {"sha3", 1, 17}, {"sm4", 1, 19}, {"dotprod", 1, 20},
+    {"sve", 1, 22}, {"fp16fml", 1, 23}, {"sve2", 2, 1}, {"sve-i8mm", 2, 9}, {"i8mm", 2, 13},
+    {"bf16", 2, 14}, {"sme", 2, 23},
 };
 #elif defined(__arm__)
 static const feature known[] = {

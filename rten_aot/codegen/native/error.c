@@ -82,7 +82,8 @@ const char *rten_shape_text(rten_text *text, const int64_t *dims, int32_t ndim) 
 }
 
 const char *rten_dtype_text(rten_text *text, int code, int bits, int lanes) {
-  static const char *const kinds[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  static const char *const kinds[] = {"int",    "uint",    "float", "handle",
+                                      "bfloat", "complex", "bool"};
   if (code == 6 && bits == 8)
     rten_append(text, "bool");
   else if (code >= 0 && (size_t)code < sizeof kinds / sizeof *kinds)

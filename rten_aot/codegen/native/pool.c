@@ -1,13 +1,13 @@
 /* The process-wide worker threads behind TVM's parallel loops.
  *
- * A launch posts `count` tasks in one 32-bit word: (next << 16) | count. Workers and the launching
- * thread claim tasks by advancing `next`, so a launch never waits for a thread that is asleep:
- * whoever is awake does the work. Only one launch uses the workers at a time; another handle's
- * launch that finds them busy runs on its own thread.
+ * A launch posts one bit for each task. A thread claims a task by clearing its bit: first the one
+ * with its own number, so that from kernel to kernel a core mostly works on the rows it has in its
+ * cache; then whatever is left, so that a launch never waits for a thread that is still asleep.
+ * Only one launch uses the workers at a time; another handle's launch that finds them busy runs on
+ * its own thread.
  *
- * The job's fields are written before the word is posted, read only after a successful claim, and
+ * The job's fields are written before the bits are posted, read only after a successful claim, and
  * not written again before `remaining` is 0; hence they need no lock. */
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -30,28 +30,24 @@
 
 enum {
   IDLE_SPIN_NS = 40000,  /* a worker without work, before it sleeps */
-  JOIN_SPIN_NS = 200000, /* the launching thread, for tasks of others to end */
-  STACK_BYTES = 1 << 20
+  JOIN_SPIN_NS = 100000, /* the launching thread, for tasks of others to end */
+  STACK_BYTES = 1 << 20,
+  WORD_BITS = 32
 };
-static const uint32_t STOP = UINT32_MAX; /* no tasks left and never again: workers end */
-
-/* TVM's tvm/runtime/c_backend_api.h. */
-typedef struct {
-  void *sync_handle;
-  int32_t num_task;
-} parallel_env;
-typedef int (*parallel_lambda)(int task, parallel_env *env, void *data);
 
 static struct {
-  _Alignas(64) _Atomic uint32_t tasks;
+  _Alignas(64) _Atomic uint32_t tasks[RTEN_MAX_THREADS / WORD_BITS];
+  _Alignas(64) _Atomic uint32_t launches; /* workers sleep on it */
+  _Atomic int32_t words;                  /* of tasks that launches use */
+  _Atomic bool stop;
   _Alignas(64) _Atomic uint32_t remaining;
   _Atomic uint32_t joining; /* the launching thread sleeps on `remaining` */
   _Alignas(64) _Atomic uint32_t sleepers;
   _Atomic bool busy;
   /* The job. */
-  parallel_lambda lambda;
+  rten_parallel_lambda lambda;
   void *data;
-  parallel_env env;
+  rten_parallel_env env;
   rten_aot_model *owner;
   _Atomic int32_t status;
   /* Changed under `busy`, or by the last handle. */
@@ -83,18 +79,39 @@ static int64_t now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static bool has_task(uint32_t tasks) { return tasks >> 16 < (tasks & 0xffff); }
+static bool claim_bit(int word, uint32_t bit) {
+  return (atomic_fetch_and_explicit(&pool.tasks[word], ~bit, memory_order_acq_rel) & bit) != 0;
+}
 
-static bool claim(int *task) {
-  uint32_t tasks = atomic_load_explicit(&pool.tasks, memory_order_acquire);
-  while (has_task(tasks)) {
-    if (atomic_compare_exchange_weak_explicit(&pool.tasks, &tasks, tasks + (1u << 16),
-                                              memory_order_acq_rel, memory_order_acquire)) {
-      *task = (int)(tasks >> 16);
-      return true;
+static bool claim(int self, int *task) {
+  int own = self / WORD_BITS;
+  uint32_t bit = 1u << self % WORD_BITS;
+  *task = self;
+  if (atomic_load_explicit(&pool.tasks[own], memory_order_relaxed) & bit && claim_bit(own, bit))
+    return true;
+  int32_t words = atomic_load_explicit(&pool.words, memory_order_relaxed);
+  for (int word = 0; word < words; ++word) {
+    uint32_t left;
+    while ((left = atomic_load_explicit(&pool.tasks[word], memory_order_relaxed)) != 0) {
+      int lowest = __builtin_ctz(left);
+      *task = word * WORD_BITS + lowest;
+      if (claim_bit(word, 1u << lowest)) return true;
     }
   }
   return false;
+}
+
+static void post(int32_t count) {
+  int32_t words = (count + WORD_BITS - 1) / WORD_BITS;
+  if (words > atomic_load_explicit(&pool.words, memory_order_relaxed))
+    atomic_store_explicit(&pool.words, words, memory_order_relaxed);
+  for (int word = 0; word < words; ++word) {
+    int32_t left = count - word * WORD_BITS;
+    uint32_t bits = left >= WORD_BITS ? UINT32_MAX : (1u << left) - 1;
+    atomic_store_explicit(&pool.tasks[word], bits, memory_order_release);
+  }
+  atomic_fetch_add(&pool.launches, 1);
+  if (atomic_load(&pool.sleepers) > 0) futex_wake(&pool.launches, count - 1);
 }
 
 static void run_task(int task) {
@@ -105,35 +122,30 @@ static void run_task(int task) {
     futex_wake(&pool.remaining, 1);
 }
 
-/* Waits a little for work without sleeping; true when there is some. */
-static bool spin_for_task(void) {
-  if (!pool.spin) return false;
-  int64_t end = now_ns() + IDLE_SPIN_NS;
-  do {
+/* Returns after the next launch, or after some time when there is none. */
+static void await_launch(uint32_t seen) {
+  int64_t end = pool.spin ? now_ns() + IDLE_SPIN_NS : 0;
+  while (pool.spin && now_ns() < end) {
     for (int i = 0; i < 32; ++i) {
-      uint32_t tasks = atomic_load_explicit(&pool.tasks, memory_order_relaxed);
-      if (has_task(tasks) || tasks == STOP) return true;
+      if (atomic_load_explicit(&pool.launches, memory_order_relaxed) != seen) return;
       RELAX();
     }
-  } while (now_ns() < end);
-  return false;
+  }
+  /* Announced before the word is compared; a launch counts itself before it looks for sleepers. */
+  atomic_fetch_add(&pool.sleepers, 1);
+  futex_wait(&pool.launches, seen);
+  atomic_fetch_sub(&pool.sleepers, 1);
 }
 
-static void *work(void *unused) {
+static void *work(void *number) {
+  int self = (int)(intptr_t)number;
   inside_task = true;
   for (;;) {
+    uint32_t seen = atomic_load_explicit(&pool.launches, memory_order_acquire);
+    if (atomic_load_explicit(&pool.stop, memory_order_relaxed)) return NULL;
     int task;
-    while (claim(&task)) run_task(task);
-    if (spin_for_task()) {
-      if (atomic_load(&pool.tasks) == STOP) return unused;
-      continue;
-    }
-    /* Announced before the word is looked at again; a launch posts before it looks for sleepers. */
-    atomic_fetch_add(&pool.sleepers, 1);
-    uint32_t tasks = atomic_load(&pool.tasks);
-    if (!has_task(tasks) && tasks != STOP) futex_wait(&pool.tasks, tasks);
-    atomic_fetch_sub(&pool.sleepers, 1);
-    if (atomic_load(&pool.tasks) == STOP) return unused;
+    while (claim(self, &task)) run_task(task);
+    await_launch(seen);
   }
 }
 
@@ -152,7 +164,8 @@ static bool start_worker(void) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  int failed = pthread_create(&pool.workers[pool.num_workers], &attributes, work, NULL);
+  void *number = (void *)(intptr_t)(pool.num_workers + 1); /* 0 is the launching thread */
+  int failed = pthread_create(&pool.workers[pool.num_workers], &attributes, work, number);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
   if (failed != 0) return false;
@@ -187,13 +200,12 @@ static void join_tasks(void) {
   }
 }
 
-static int run_alone(parallel_lambda lambda, void *data) {
-  parallel_env env = {NULL, 1};
+static int run_alone(rten_parallel_lambda lambda, void *data) {
+  rten_parallel_env env = {NULL, 1};
   return lambda(0, &env, data);
 }
 
-/* TVMBackendParallelLaunch. */
-static int launch(parallel_lambda lambda, void *data, int num_task) {
+int rten_launch(rten_parallel_lambda lambda, void *data, int num_task) {
   rten_aot_model *model = rten_current;
   int32_t count = model != NULL ? model->num_threads : 1;
   if (num_task > 0 && num_task < count) count = num_task;
@@ -203,15 +215,14 @@ static int launch(parallel_lambda lambda, void *data, int num_task) {
   if (pool.num_workers < count - 1) grow(count - 1);
   pool.lambda = lambda;
   pool.data = data;
-  pool.env = (parallel_env){NULL, count};
+  pool.env = (rten_parallel_env){NULL, count};
   pool.owner = model;
   atomic_store_explicit(&pool.status, 0, memory_order_relaxed);
   atomic_store_explicit(&pool.remaining, (uint32_t)count, memory_order_relaxed);
-  atomic_store(&pool.tasks, (uint32_t)count);
-  if (atomic_load(&pool.sleepers) > 0) futex_wake(&pool.tasks, count - 1);
+  post(count);
   inside_task = true;
   int task;
-  while (claim(&task)) run_task(task);
+  while (claim(0, &task)) run_task(task);
   inside_task = false;
   join_tasks();
   int status = atomic_load_explicit(&pool.status, memory_order_relaxed);
@@ -221,10 +232,11 @@ static int launch(parallel_lambda lambda, void *data, int num_task) {
 
 static void stop_workers(void) {
   if (pool.num_workers > 0) {
-    atomic_store(&pool.tasks, STOP);
-    futex_wake(&pool.tasks, INT_MAX);
+    atomic_store_explicit(&pool.stop, true, memory_order_relaxed);
+    atomic_fetch_add(&pool.launches, 1);
+    futex_wake(&pool.launches, INT_MAX);
     for (int32_t i = 0; i < pool.num_workers; ++i) pthread_join(pool.workers[i], NULL);
-    atomic_store(&pool.tasks, 0);
+    atomic_store_explicit(&pool.stop, false, memory_order_relaxed);
   }
   free(pool.workers);
   pool.workers = NULL;
@@ -243,7 +255,8 @@ void rten_pool_after_fork(void) {
       static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
       pool.mutex = fresh;
       pool.num_workers = pool.limit = pool.processors = 0;
-      atomic_store(&pool.tasks, 0);
+      for (int word = 0; word < pool.words; ++word) atomic_store(&pool.tasks[word], 0);
+      atomic_store(&pool.stop, false);
       atomic_store(&pool.remaining, 0);
       atomic_store(&pool.joining, 0);
       atomic_store(&pool.sleepers, 0);
@@ -272,27 +285,4 @@ void rten_pool_release(void) {
 /* The library may be unloaded with handles left over: no worker may run on in it. */
 __attribute__((destructor)) static void unload(void) {
   if (atomic_load(&pool.process) == (int32_t)getpid()) stop_workers();
-}
-
-static void *allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
-  (void)device_type, (void)device_id, (void)code, (void)bits;
-  rten_block block = {NULL, 0};
-  return bytes <= INT64_MAX && rten_reserve(&block, (int64_t)bytes) ? block.data : NULL;
-}
-
-static int release(int device_type, int device_id, void *data) {
-  (void)device_type, (void)device_id;
-  free(data);
-  return 0;
-}
-
-/* TVM's objects define these three as weak null pointers wherever they use them. */
-__attribute__((weak)) RTEN_HIDDEN int (*__TVMBackendParallelLaunch)(parallel_lambda, void *, int);
-__attribute__((weak)) RTEN_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
-__attribute__((weak)) RTEN_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *);
-
-__attribute__((constructor)) static void fill_pointers(void) {
-  __TVMBackendParallelLaunch = launch;
-  __TVMBackendAllocWorkspace = allocate;
-  __TVMBackendFreeWorkspace = release;
 }

@@ -55,7 +55,7 @@
 
 /* An entry of rten_tensor_spec.dims is a fixed size (>= 0), or one of these two. */
 #define RTEN_DIM_SYMBOL(k) (-1 - (int64_t)(k)) /* the value of syms[k] */
-#define RTEN_DIM_COMPUTED INT64_MIN            /* outputs only: rten_prepare writes it in out_dims */
+#define RTEN_DIM_COMPUTED INT64_MIN            /* outputs only: rten_prepare puts it in out_dims */
 
 typedef struct {
   const char *name;

@@ -120,7 +120,7 @@ int32_t rten_aot_run(rten_aot_model *model, const DLTensor *inputs, int32_t num_
                            &model->running, &owner, self, memory_order_acquire,
                            memory_order_relaxed))
     return rten_error(RTEN_AOT_BAD_ARGUMENT,
-                      "this handle is already running in another thread; make one handle per thread");
+                      "this handle is running in another thread; make one handle per thread");
   if (owner != 0) model->prepared = false;
   rten_pool_after_fork();
   code = run(model, inputs, outputs);

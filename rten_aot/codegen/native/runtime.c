@@ -24,7 +24,7 @@ static int32_t read_options(const rten_aot_options *given, rten_aot_options *opt
   memcpy(options, given, size < sizeof *options ? size : sizeof *options);
   for (uint32_t i = sizeof *options; i < size; ++i)
     if (((const char *)given)[i] != 0)
-      return rten_error(BAD, "options: a field is set that this artifact does not know (byte %u)", i);
+      return rten_error(BAD, "options: a field is set that this artifact does not know");
   if (options->num_threads < 0 || options->num_threads > RTEN_MAX_THREADS)
     return rten_error(BAD, "options: num_threads is %d, expected 0 to %d", options->num_threads,
                       RTEN_MAX_THREADS);

@@ -166,8 +166,9 @@ static int32_t check_output(const rten_aot_model *model, int32_t index, const DL
   for (int32_t axis = 0; axis < spec->ndim; ++axis) {
     if (tensor->shape[axis] == dims[axis]) continue;
     rten_text want = {{0}, 0}, got = {{0}, 0};
-    return rten_error(RTEN_AOT_BAD_ARGUMENT, "output \"%s\": the result has shape %s, got memory for %s",
-                      spec->name, rten_shape_text(&want, dims, spec->ndim),
+    return rten_error(RTEN_AOT_BAD_ARGUMENT,
+                      "output \"%s\": the result has shape %s, got memory for %s", spec->name,
+                      rten_shape_text(&want, dims, spec->ndim),
                       rten_shape_text(&got, tensor->shape, tensor->ndim));
   }
   return check_data("output", spec, tensor);

@@ -8,6 +8,10 @@
 
 #include "runtime.h"
 
+#ifndef RTEN_ROOT /* tests put a made-up /proc and /sys elsewhere */
+#define RTEN_ROOT ""
+#endif
+
 typedef struct {
   cpu_set_t *set;
   size_t bytes;
@@ -107,7 +111,7 @@ static bool lists_cpu(const char *controllers) {
 static int cgroup_quota(void) {
   char text[4096];
   int limit = 0;
-  if (!read_file("/proc/self/cgroup", text, sizeof text)) return 0;
+  if (!read_file(RTEN_ROOT "/proc/self/cgroup", text, sizeof text)) return 0;
   for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
     next = strchr(line, '\n');
     if (next != NULL) *next++ = '\0';
@@ -117,11 +121,11 @@ static int cgroup_quota(void) {
     *group++ = '\0';
     controllers += 1;
     if (controllers[0] == '\0') {
-      limit = lesser(limit, quota_under("/sys/fs/cgroup", group, false));
-      limit = lesser(limit, quota_under("/sys/fs/cgroup/unified", group, false));
+      limit = lesser(limit, quota_under(RTEN_ROOT "/sys/fs/cgroup", group, false));
+      limit = lesser(limit, quota_under(RTEN_ROOT "/sys/fs/cgroup/unified", group, false));
     } else if (lists_cpu(controllers)) {
-      limit = lesser(limit, quota_under("/sys/fs/cgroup/cpu", group, true));
-      limit = lesser(limit, quota_under("/sys/fs/cgroup/cpu,cpuacct", group, true));
+      limit = lesser(limit, quota_under(RTEN_ROOT "/sys/fs/cgroup/cpu", group, true));
+      limit = lesser(limit, quota_under(RTEN_ROOT "/sys/fs/cgroup/cpu,cpuacct", group, true));
     }
   }
   return limit;
@@ -153,8 +157,9 @@ int32_t rten_usable_cores(void) {
   int cores = 0;
   for (int cpu = 0; cpu < allowed.count; ++cpu) {
     if (!CPU_ISSET_S((size_t)cpu, allowed.bytes, allowed.set)) continue;
-    char path[96], siblings[256];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    char path[512], siblings[256];
+    snprintf(path, sizeof path,
+             RTEN_ROOT "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
     if (!read_file(path, siblings, sizeof siblings) || !has_lower_sibling(&allowed, cpu, siblings))
       ++cores;
   }

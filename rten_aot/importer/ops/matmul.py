@@ -139,12 +139,11 @@ def _zero_point(
     if all(size == 1 for size in shape):
         shaped = ctx.reshape(zero_point, [])
     elif len(shape) == 1:
-        if rank < 2:
-            ctx.shape_error(f"a zero point for each of the {name} of a vector")
-        count = ctx.equal_dims(
-            ctx.shape(x)[-2 if row else -1], shape[0], f"numbers of {name} and zero points"
-        )
-        shaped = ctx.reshape(zero_point, [count, 1] if row else [1, count])
+        own = ctx.shape(x)[-2 if row else -1] if rank > 1 else 1
+        # One zero point for all is told from one for each at run time, if its number is not known.
+        if isinstance(shape[0], int):
+            ctx.equal_dims(own, shape[0], f"numbers of {name} and zero points")
+        shaped = ctx.reshape(zero_point, [shape[0], 1] if row else [1, shape[0]])
     else:
         if len(shape) != rank or shape[-1 if row else -2] != 1:
             ctx.shape_error(f"zero points for {name} must fit the operand")

@@ -87,10 +87,3 @@ def global_average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__GlobalAveragePool.html."""
     check_type(ctx, x, FLOATS)
     return ctx.call("global_average_pool", x)
-
-
-@op("GlobalMaxPool")
-def global_max_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
-    """https://onnx.ai/onnx/operators/onnx__GlobalMaxPool.html."""
-    check_type(ctx, x, ALL_TYPES)
-    return ctx.call("global_max_pool", x)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from tvm import relax
+from tvm import relax, tirx
 
 import rten_aot.dialect.quantize
 import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
-from rten_aot.importer.context import OpContext
+from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.elementwise import FLOATS, INTEGERS, check_type
 from rten_aot.importer.ops.convert import DTYPES, convert_to
 from rten_aot.importer.registry import op
+from rten_aot.importer.sizes import expr
 
 QUANTIZED = {name: dtype for name, dtype in DTYPES.items() if dtype in ("int8", "uint8")}
 
@@ -18,21 +19,31 @@ def _parameters(
     ctx: OpContext, x: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None
 ) -> tuple[list[relax.Expr], int]:
     """Scale and zero point as scalars or as vectors along an axis of ``x``, and that axis."""
-    axis, shape = ctx.attrs.int("axis"), ctx.shape(x)
-    given = [scale] if zero_point is None else [scale, zero_point]
     check_type(ctx, scale, FLOATS)
+    given = {"scale": scale} if zero_point is None else {"scale": scale, "zero point": zero_point}
+    stated, shape = ctx.attrs.int("axis"), ctx.shape(x)
     # One number, of whatever rank, stands for all of the tensor; the axis is of no matter then.
-    if all(size == 1 for size in ctx.shape(scale)):
-        for name, values in zip(("scale", "zero point"), given, strict=False):
-            if any(size != 1 for size in ctx.shape(values)):
-                ctx.shape_error(f"the {name} has more than one element, but the scale has one")
-        return [ctx.reshape(v, []) if ctx.rank(v) else v for v in given], 0
-    axis = ctx.normalize_axis(axis, len(shape))
-    for name, values in zip(("scale", "zero point"), given, strict=False):
+    single = all(size == 1 for size in ctx.shape(scale))
+    if single or ctx.rank(scale) == 1 and not -len(shape) <= stated < len(shape):
+        for name, values in given.items():
+            for size in ctx.shape(values):
+                ctx.equal_dims(size, 1, f"one number is needed as {name}; sizes")
+        return [ctx.reshape(v, []) if ctx.rank(v) else v for v in given.values()], 0
+    axis = ctx.normalize_axis(stated, len(shape))
+    for name, values in given.items():
         if ctx.rank(values) != 1:
             ctx.fail(f"a {name} of rank {ctx.rank(values)} is not supported; supported: 0, 1")
-        ctx.equal_dims(shape[axis], ctx.shape(values)[0], f"sizes of axis {axis} and {name}")
-    return given, axis
+        _check_length(ctx, shape[axis], ctx.shape(values)[0], f"sizes of axis {axis} and {name}")
+    return list(given.values()), axis
+
+
+def _check_length(ctx: OpContext, size: Size, length: Size, what: str) -> None:
+    if isinstance(length, int):
+        ctx.equal_dims(size, length, what)
+    elif not ctx.same(size, length):
+        # It may turn out to be 1 at run time.
+        fits = tirx.Or(tirx.EQ(length, expr(1)), tirx.EQ(length, expr(size)))
+        ctx.require(fits, f"{what} differ")
 
 
 @op("QuantizeLinear", limits="per tensor or per axis, not blocked")

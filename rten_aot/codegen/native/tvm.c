@@ -1,0 +1,36 @@
+/* What objects made by TVM expect of its runtime (tvm/runtime/c_backend_api.h). */
+#include <stdlib.h>
+
+#include "runtime.h"
+
+static void *allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
+  (void)device_type, (void)device_id, (void)code, (void)bits;
+  rten_block block = {NULL, 0};
+  if (bytes <= INT64_MAX && rten_reserve(&block, (int64_t)bytes)) return block.data;
+  rten_aot_fail(RTEN_FAIL_MEMORY, -1, bytes <= INT64_MAX ? (int64_t)bytes : INT64_MAX);
+  return NULL;
+}
+
+static int release(int device_type, int device_id, void *data) {
+  (void)device_type, (void)device_id;
+  free(data);
+  return 0;
+}
+
+/* TVM's objects define these three as weak null pointers wherever they use them. */
+__attribute__((weak)) RTEN_HIDDEN int (*__TVMBackendParallelLaunch)(rten_parallel_lambda, void *,
+                                                                    int);
+__attribute__((weak)) RTEN_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
+__attribute__((weak)) RTEN_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *);
+
+__attribute__((constructor)) static void fill_pointers(void) {
+  __TVMBackendParallelLaunch = rten_launch;
+  __TVMBackendAllocWorkspace = allocate;
+  __TVMBackendFreeWorkspace = release;
+}
+
+/* Called by failed assertions of TVM's own; the kernel then returns -1 and the run fails. */
+RTEN_HIDDEN void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts,
+                                                   int32_t num_parts) {
+  (void)kind, (void)parts, (void)num_parts;
+}
