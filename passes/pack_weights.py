@@ -83,9 +83,7 @@ class PackWeights(Rewriter):
         # Rows of phases that the padding cuts off anyway are not computed.
         skipped = [min(pads[d] // strides[d], taps[d] - 1) for d in (0, 1)]
         before = [taps[d] - 1 - skipped[d] for d in (0, 1)]
-        after = [
-            max(0, (w.shape[2 + d] - 1 + more[d] - pads[d + 2]) // strides[d]) for d in (0, 1)
-        ]
+        after = [max(0, (w.shape[2 + d] - 1 + more[d] - pads[d + 2]) // strides[d]) for d in (0, 1)]
         kernels = phase_kernels(w, strides)
         width = columns(self._machine, kernels.shape[0])
         self._note(
@@ -123,9 +121,7 @@ class PackWeights(Rewriter):
         return call("gemm_packed", a, relax.const(pack_gemm(w, width)), n=n)
 
 
-def pack_weights(
-    mod: tvm.IRModule, machine: Machine, note: Callable[[str], None]
-) -> tvm.IRModule:
+def pack_weights(mod: tvm.IRModule, machine: Machine, note: Callable[[str], None]) -> tvm.IRModule:
     """The module with packed weights; ``note`` takes one line for each decision."""
     return PackWeights(machine, note).run(mod)
 

@@ -25,7 +25,7 @@ def host_module(program: ir.Program, offsets: Sequence[int] | None) -> dict[str,
     """
     return {
         "rten_main": _MainEmitter(program, offsets).function(),
-        "rten_prepare": _prepare(program),
+        "rten_prepare": _prepare(program, placed=offsets is None),
     }
 
 
@@ -186,8 +186,11 @@ class _MainEmitter:
         raise AssertionError(storage)
 
 
-def _prepare(program: ir.Program) -> tirx.PrimFunc:
-    """Sizes of buffers and of outputs, and 1 + the index of the first check that fails, or 0."""
+def _prepare(program: ir.Program, *, placed: bool) -> tirx.PrimFunc:
+    """Sizes of buffers and of outputs, and 1 + the index of the first check that fails, or 0.
+
+    ``placed``: whether the runtime places the buffers.
+    """
     names = ("syms", "sizes", "out_dims", "failed_check")
     syms, sizes, dims, failed = (_pointer(n, "int64") for n in names)
     outputs = [d for ty in program.output_types for d in ty.shape.values]
@@ -198,7 +201,8 @@ def _prepare(program: ir.Program) -> tirx.PrimFunc:
     body: list[tirx.Stmt] = [declare_slots, declare_bytes, declare_shapes, declare_answer]
     for slot, var in enumerate(program.sizes):
         body.append(tirx.Bind(var, _load(slots, slot)))
-    for buffer in program.buffers:
+    # Of buffers that are placed at compile time the runtime knows nothing.
+    for buffer in program.buffers if placed else ():
         body.append(_store(bytes_, buffer.index, _checked(buffer)))
     known = set(program.sizes)
     for index, dim in enumerate(outputs):

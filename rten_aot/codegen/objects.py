@@ -10,9 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import tvm
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType, Var
-from tvm.s_tir.pipeline import default_s_tir_pipeline
 
 from rten_aot.codegen.program import kernel_sizes
 from rten_aot.errors import InternalError
@@ -56,11 +55,26 @@ def _on_cpu(
 def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> tvm.IRModule:
     """Plain C functions in the form that the code generator takes."""
     mod = tvm.IRModule({tvm.ir.GlobalVar(n): _exported(n, f) for n, f in functions.items()})
-    pipeline, finalize_host, _ = default_s_tir_pipeline()
+    # TVM's own pipeline is for schedules made of blocks. Here loops are written as they are to be:
+    # its many simplifications find nothing, and took twenty times as long as all of LLVM.
+    passes = tvm.transform.Sequential(
+        [
+            tirx.transform.BindTarget(tvm.target.Target(target, host=target)),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.NarrowDataType(32),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.StorageRewrite(),
+            tirx.transform.UnrollLoop(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            _on_cpu,
+            tirx.transform.LowerTVMBuiltin(),
+            tirx.transform.LowerIntrin(),
+        ]
+    )
     with tvm.transform.PassContext(opt_level=3):
-        mod = tirx.transform.BindTarget(tvm.target.Target(target, host=target))(mod)
-        mod = _on_cpu(pipeline(mod))
-        return finalize_host()(mod)
+        return passes(mod)
 
 
 def generate(

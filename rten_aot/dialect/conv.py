@@ -43,7 +43,7 @@ def _at_least_zero(size: tirx.Expr) -> tirx.Expr:
 
 
 def padded(x: te.Tensor, pads: Sizes, axes: tuple[int, int], name: str = "pad") -> te.Tensor:
-    """``x`` with zeros around the two ``axes``; ``x`` itself where all pads are known to be zero."""
+    """``x`` with zeros around the two ``axes``; ``x`` itself where all pads are surely zero."""
     if all(static(p) == 0 for p in pads):
         return x
     before = dict(zip(axes, pads[:2], strict=True))
@@ -56,9 +56,7 @@ def padded(x: te.Tensor, pads: Sizes, axes: tuple[int, int], name: str = "pad") 
     def element(*i: tirx.Var) -> tirx.Expr:
         source = [v - before[d] if d in before else v for d, v in enumerate(i)]
         inside = [
-            condition
-            for d in axes
-            for condition in (source[d] >= index(0), source[d] < x.shape[d])
+            condition for d in axes for condition in (source[d] >= index(0), source[d] < x.shape[d])
         ]
         return tirx.if_then_else(tirx.all(*inside), x(*source), tirx.const(0, str(x.dtype)))
 
@@ -75,9 +73,7 @@ def _pixel(
     row, column = h - pads[0], v - pads[1]
     if all(static(p) == 0 for p in pads):
         return x(n, row, column, c)
-    inside = tirx.all(
-        row >= index(0), row < x.shape[1], column >= index(0), column < x.shape[2]
-    )
+    inside = tirx.all(row >= index(0), row < x.shape[1], column >= index(0), column < x.shape[2])
     return tirx.if_then_else(inside, x(n, row, column, c), tirx.const(0, str(x.dtype)))
 
 
@@ -108,7 +104,9 @@ def conv(
     source = padded(x, pads, axes)
     out_channels, in_channels, kernel_h, kernel_w = w.shape
     sizes = [
-        result_size(x.shape[axes[d]], w.shape[2 + d], strides[d], dilations[d], pads[d] + pads[d + 2])
+        result_size(
+            x.shape[axes[d]], w.shape[2 + d], strides[d], dilations[d], pads[d] + pads[d + 2]
+        )
         for d in (0, 1)
     ]
     group = tirx.floordiv(out_channels, index(groups))
@@ -301,14 +299,12 @@ def transposed_size(
 
 
 @define("interleave_phases", pattern=Pattern.INJECTIVE)
-def interleave_phases(
-    x: te.Tensor, first: Sizes, sizes: Sizes, *, strides: list[int]
-) -> te.Tensor:
+def interleave_phases(x: te.Tensor, first: Sizes, sizes: Sizes, *, strides: list[int]) -> te.Tensor:
     """Spreads channels over the plane: the last step of a transposed convolution by phases.
 
-    NHWC ``x`` has ``strides[0] * strides[1]`` blocks of channels, one for each phase. Pixel ``p`` of
-    the result, whose height and width are ``sizes``, is pixel ``q // stride`` of the block of phase
-    ``q % stride``, where ``q = p + first``.
+    NHWC ``x`` has ``strides[0] * strides[1]`` blocks of channels, one for each phase. Pixel ``p``
+    of the result, whose height and width are ``sizes``, is pixel ``q // stride`` of the block of
+    phase ``q % stride``, where ``q = p + first``.
     """
     channels = tirx.floordiv(x.shape[3], index(strides[0] * strides[1]))
 

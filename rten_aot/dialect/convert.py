@@ -30,7 +30,8 @@ def cast_element(x: tirx.Expr, dtype: str) -> tirx.Expr:
     high = number(LARGEST_CONVERTIBLE, x)
     kept = tirx.Select(value < low, low, tirx.Select(value > high, high, value))
     # No float32 lies between the largest convertible one and 2^31.
-    return tirx.Select(value > high, tirx.const(2**31 - 1, "int32"), tirx.Cast("int32", kept))
+    beyond = value >= number(2.0**31, x)
+    return tirx.Select(beyond, tirx.const(2**31 - 1, "int32"), tirx.Cast("int32", kept))
 
 
 def saturate(x: tirx.Expr, dtype: str) -> tirx.Expr:

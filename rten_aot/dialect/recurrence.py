@@ -8,6 +8,7 @@ from tvm import te, tirx
 from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, IfThenElse, Stmt
 
 from rten_aot.dialect.failure import Failure, fail
+from rten_aot.dialect.lets import vector_store
 from rten_aot.dialect.loops import Cell, contiguous, int64, loop, parallel, seq, vector
 
 LANES = 16
@@ -116,8 +117,12 @@ class Accumulators:
         return self._cell.get(int64(gate * LANES) + lane)
 
     def set(self, gate: int, lane: Expr, value: Expr) -> Stmt:
-        """Replace the sum of a gate."""
+        """Assign to one element of a gate."""
         return self._cell.set(value, int64(gate * LANES) + lane)
+
+    def replace(self, gate: int, value: Callable[[Expr], Expr]) -> Stmt:
+        """Put ``value(lane)`` in the place of a gate's sums."""
+        return vector_store(LANES, value, lambda v, new: self.set(gate, v, new))
 
     def start(self, value: Callable[[Expr, Expr], Expr]) -> Stmt:
         """Begin with ``value(offset of the gate, lane)``."""

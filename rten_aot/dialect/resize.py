@@ -31,7 +31,9 @@ class _Axis:
 
     def coordinate(self, at: tirx.Expr) -> tirx.Expr:
         """The float32 position on the source of element ``at`` of the result."""
-        i = tirx.Cast("float32", at)
+        # TVM 0.27 fails on a quotient of two converted integers that is used more than once; the
+        # absolute value, which changes nothing, hides that the dividend is one.
+        i = tirx.abs(tirx.Cast("float32", at))
         source, result = tirx.Cast("float32", self.source), tirx.Cast("float32", self.result)
         scale = result / source if self.scale is None else _f32(self.scale)
         match self.coordinates:
@@ -80,18 +82,16 @@ def _linear(load: Load, axes: dict[int, _Axis], i: tuple[tirx.Expr, ...]) -> tir
         return load(i)
     d, axis = next(iter(axes.items()))
     others = {k: v for k, v in axes.items() if k != d}
-    last = tirx.Cast("float32", axis.source - index(1))
     position = axis.coordinate(i[d])
-    # The coordinate is never NaN, so plain minimum and maximum do.
-    position = tirx.max(_f32(0.0), tirx.min(last, position))
     first = tirx.floor(position)
     low = tirx.Cast("int64", first)
+    # Beyond the edges both neighbours are the edge, whatever their weights.
     weight = position - first
 
     def at(place: tirx.Expr) -> tirx.Expr:
-        return _linear(load, others, (*i[:d], place, *i[d + 1 :]))
+        return _linear(load, others, (*i[:d], axis.clamped(place), *i[d + 1 :]))
 
-    return at(low) * (_f32(1.0) - weight) + at(axis.clamped(low + index(1))) * weight
+    return at(low) * (_f32(1.0) - weight) + at(low + index(1)) * weight
 
 
 def _resample(
@@ -132,9 +132,9 @@ def resize(
 ) -> te.Tensor:
     """``x`` resampled along all axes but batch and channels to ``sizes``: ONNX Resize.
 
-    ``mode`` is "nearest" (rounded as ``nearest`` says) or "linear"; ``coordinates`` is "half_pixel",
-    "asymmetric", "align_corners" or "pytorch_half_pixel". Where the model gives ``scales``,
-    coordinates are divided by them and not by the quotient of the sizes.
+    ``mode`` is "nearest" (rounded as ``nearest`` says) or "linear"; ``coordinates`` is
+    "half_pixel", "asymmetric", "align_corners" or "pytorch_half_pixel". Where the model gives
+    ``scales``, coordinates are divided by them and not by the quotient of the sizes.
     """
     first = 2 if layout == "NCHW" else 1
     axes = range(first, first + len(sizes))

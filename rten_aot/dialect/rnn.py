@@ -19,6 +19,7 @@ from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, Stmt
 
 from rten_aot.dialect import vector_math
 from rten_aot.dialect.direct import direct
+from rten_aot.dialect.lets import vector_store
 from rten_aot.dialect.loops import int64, loop, seq, vector
 from rten_aot.dialect.recurrence import LANES, Accumulators, Step, Walk
 from rten_aot.dialect.registry import Pattern, define
@@ -54,17 +55,18 @@ def lstm(
             start = unit * int64(LANES)
             column = (at.direction * walk.blocks + unit) * int64(4 * LANES)
 
-            def activate(v: Expr) -> Stmt:
-                cell = [at.direction, at.batch, start + v]
-                gate = [gates.get(g, v) for g in range(4)]
-                forget = vector_math.sigmoid(gate[2]) * BufferLoad(c, cell)
-                new = forget + vector_math.sigmoid(gate[0]) * vector_math.tanh(gate[3])
-                return BufferStore(c, new, cell)
+            def place(v: Expr) -> list[Expr]:
+                return [at.direction, at.batch, start + v]
 
-            def put_out(v: Expr) -> Stmt:
-                cell = vector_math.tanh(BufferLoad(c, [at.direction, at.batch, start + v]))
-                new = vector_math.sigmoid(gates.get(1, v)) * cell
-                return BufferStore(h, new, [at.next, at.direction, at.batch, start + v])
+            def new_cell(v: Expr) -> Expr:
+                gate = [gates.get(g, v) for g in range(4)]
+                kept = vector_math.sigmoid(gate[2]) * BufferLoad(c, place(v))
+                return kept + vector_math.sigmoid(gate[0]) * vector_math.tanh(gate[3])
+
+            def new_state(v: Expr) -> Expr:
+                return vector_math.sigmoid(gates.get(1, v)) * vector_math.tanh(
+                    BufferLoad(c, place(v))
+                )
 
             return seq(
                 gates.declare,
@@ -74,8 +76,10 @@ def lstm(
                     lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
                     lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
                 ),
-                vector(LANES, activate),
-                vector(LANES, put_out),
+                vector_store(LANES, new_cell, lambda v, new: BufferStore(c, new, place(v))),
+                vector_store(
+                    LANES, new_state, lambda v, new: BufferStore(h, new, [at.next, *place(v)])
+                ),
             )
 
         def begin(d: Expr, b: Expr) -> Stmt:
@@ -133,10 +137,9 @@ def gru(
             def initial(gate: Expr, v: Expr) -> Expr:
                 return BufferLoad(x, [at.time, at.batch, column + gate + v])
 
-            def hidden_gate(v: Expr) -> Stmt:
+            def candidate(v: Expr) -> Expr:
                 reset = vector_math.sigmoid(gates.get(1, v)) * gates.get(2, v)
-                linear = initial(int64(2 * LANES), v) + reset
-                return gates.set(2, v, vector_math.tanh(linear))
+                return vector_math.tanh(initial(int64(2 * LANES), v) + reset)
 
             def begin_gate(gate: int) -> Stmt:
                 if gate < 2:
@@ -155,8 +158,8 @@ def gru(
                     lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
                     lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
                 ),
-                vector(LANES, hidden_gate),
-                vector(LANES, lambda v: gates.set(0, v, vector_math.sigmoid(gates.get(0, v)))),
+                gates.replace(2, candidate),
+                gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
                 vector(LANES, lambda v: _blend(h, at, start + v, gates.get(0, v), gates.get(2, v))),
             )
 
@@ -205,12 +208,8 @@ def gru_reset_first(
             def place(v: Expr) -> list[Expr]:
                 return [at.direction, at.batch, unit * int64(LANES) + v]
 
-            def store_reset(v: Expr) -> Stmt:
-                state = BufferLoad(h, [at.now, *place(v)])
-                return BufferStore(reset, vector_math.sigmoid(gates.get(1, v)) * state, place(v))
-
-            def store_update(v: Expr) -> Stmt:
-                return BufferStore(update, vector_math.sigmoid(gates.get(0, v)), place(v))
+            def after_reset(v: Expr) -> Expr:
+                return vector_math.sigmoid(gates.get(1, v)) * BufferLoad(h, [at.now, *place(v)])
 
             first = column(at, unit)
             return seq(
@@ -221,8 +220,9 @@ def gru_reset_first(
                     lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
                     lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
                 ),
-                vector(LANES, store_update),
-                vector(LANES, store_reset),
+                gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
+                vector(LANES, lambda v: BufferStore(update, gates.get(0, v), place(v))),
+                vector_store(LANES, after_reset, lambda v, new: BufferStore(reset, new, place(v))),
             )
 
         def hidden_block(at: Step, unit: Expr) -> Stmt:
@@ -241,7 +241,7 @@ def gru_reset_first(
                     lambda k: BufferLoad(reset, [at.direction, at.batch, k]),
                     lambda k, _, v: BufferLoad(hidden_weights, [at.direction, unit, k, v]),
                 ),
-                vector(LANES, lambda v: candidate.set(0, v, vector_math.tanh(candidate.get(0, v)))),
+                candidate.replace(0, lambda v: vector_math.tanh(candidate.get(0, v))),
                 vector(LANES, blend),
             )
 

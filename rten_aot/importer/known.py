@@ -76,14 +76,14 @@ def whole(value: Element) -> Element | None:
     """The element as an integer or expression, None if it is neither."""
     if is_symbolic(value) or isinstance(value, int):
         return value
-    number = float(value)  # type: ignore[arg-type]
+    number = float(value)
     return int(number) if number.is_integer() else None
 
 
 def never_negative(value: Element) -> bool:
     """Whether an element is at least 0 because of how it is made; sizes are."""
     if not is_symbolic(value):
-        return value >= 0  # type: ignore[operator,return-value]
+        return value >= 0
     match value:
         case tirx.Var():
             return True
@@ -102,7 +102,7 @@ def never_negative(value: Element) -> bool:
 
 def as_expr(value: Element) -> tirx.Expr:
     """The element as an int64 expression."""
-    return expr(int(value)) if not is_symbolic(value) else value  # type: ignore[arg-type]
+    return expr(int(value)) if not is_symbolic(value) else value
 
 
 def flag(condition: tirx.Expr) -> tirx.Expr:

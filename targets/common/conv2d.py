@@ -17,7 +17,7 @@ from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
 
 
 def schedule_conv2d(ctx: Context, stage: Stage) -> Stmt | None:
-    """The rule for ``rten.conv_packed``: padding is copied first, then pixels are a product's rows."""
+    """The rule for ``rten.conv_packed``: pad a copy, then take pixels for a product's rows."""
     if not isinstance(stage.value, tirx.Mul) or not isinstance(stage.value.b, TensorLoad):
         return None
     data = image_load(stage.value.a)
@@ -152,9 +152,7 @@ def image_load(value: Expr) -> TensorLoad | None:
 def pads_before(ctx: Context, stage: Stage, data: TensorLoad) -> tuple[Expr, Expr]:
     """Rows of padding above the image and columns to its left."""
     origin = {a.var: i64(0) for a in (*stage.spatial, *stage.reduce)}
-    top, left = (
-        ctx.loops.simplify(i64(0) - substitute(data.indices[d], origin)) for d in (1, 2)
-    )
+    top, left = (ctx.loops.simplify(i64(0) - substitute(data.indices[d], origin)) for d in (1, 2))
     return top, left
 
 
@@ -190,7 +188,10 @@ def _copy(ctx: Context, image: Buffer, padded: Buffer, top: Expr, left: Expr) ->
             """Zeros for ``count`` pixels from ``first`` on."""
             start = loops.simplify(first * channels)
             return _elements(
-                ctx, count * channels, lanes, lambda e: store(padded, blank, [n, y, i64(0), start + e])
+                ctx,
+                count * channels,
+                lanes,
+                lambda e: store(padded, blank, [n, y, i64(0), start + e]),
             )
 
         def copied(e: Expr) -> Stmt:

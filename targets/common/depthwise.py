@@ -130,7 +130,9 @@ class _Depthwise:
             ]
             if rest:
                 parts.append(self._rest_of_channels(n, h, whole * self.channels, rest))
-            return seq(tirx.Bind(n, tirx.truncdiv(t, rows)), tirx.Bind(h, tirx.truncmod(t, rows)), parts)
+            return seq(
+                tirx.Bind(n, tirx.truncdiv(t, rows)), tirx.Bind(h, tirx.truncmod(t, rows)), parts
+            )
 
         total = loops.simplify(batch * rows)
         work = constant_int(loops.simplify(total * self._width.result))
@@ -176,9 +178,7 @@ class _Depthwise:
             loops.serial("w", loops.simplify(columns - stop), lambda w: edge(stop + w)),
         )
 
-    def _shorter(
-        self, w: Expr, rest: Expr, inner: Callable[[Expr, int], Stmt]
-    ) -> Stmt:
+    def _shorter(self, w: Expr, rest: Expr, inner: Callable[[Expr, int], Stmt]) -> Stmt:
         """The pixels that fill no tile."""
         known = constant_int(rest)
         if known is not None:

@@ -138,6 +138,14 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
     raise NotImplementedError(f"expression node {type(expr).__name__}")
 
 
+def identity(expr: Expr) -> int:
+    """A number that tells a node from all others that live.
+
+    TVM hashes nodes by their address, but integers by value whatever their type.
+    """
+    return hash((hash(expr), dtype_of(expr))) if isinstance(expr, tirx.IntImm) else hash(expr)
+
+
 class Rewriter:
     """Replaces nodes of expressions; remembers results across calls.
 
@@ -151,7 +159,7 @@ class Rewriter:
 
     def __call__(self, expr: Expr) -> Expr:
         """The rewritten expression."""
-        handle = hash(expr)
+        handle = identity(expr)
         found = self._done.get(handle)
         if found is not None:
             return found[1]
@@ -214,8 +222,8 @@ def walk(exprs: Iterable[Expr]) -> Iterator[Expr]:
     seen: dict[int, Expr] = {}
 
     def visit(expr: Expr) -> Iterator[Expr]:
-        if hash(expr) not in seen:
-            seen[hash(expr)] = expr
+        if identity(expr) not in seen:
+            seen[identity(expr)] = expr
             for child in children(expr):
                 yield from visit(child)
             yield expr

@@ -17,6 +17,9 @@ from rten_aot.targets.common.product import Block, Product, ProductLoops
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
 
+_DOT_PRODUCT_ROWS = 4
+"""With so few rows a transposed right factor is not worth packing."""
+
 
 def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
     """Rules for ``rten.gemm_packed`` and ``rten.matmul`` of float32 matrices."""
@@ -25,11 +28,23 @@ def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
     a, b = stage.value.a, stage.value.b
     if not isinstance(a, TensorLoad) or not isinstance(b, TensorLoad):
         return None
+    if _is_dot_products(stage):
+        ctx.note("dot products")
+        return None
     before = [ctx.materialise(a.source), ctx.materialise(b.source)]
     gemm = _Gemm(ctx, stage, a, b)
     body = gemm.build()
     ctx.finish(gemm.epilogue)
     return seq(before, body)
+
+
+def _is_dot_products(stage: Stage) -> bool:
+    """Whether both factors of the few sums are contiguous, so that a plain reduction is best."""
+    rows, columns = (constant_int(axis.extent) for axis in stage.spatial[-2:])
+    if stage.int_annotation("packed", 0):
+        return False
+    few_rows = rows is not None and rows <= _DOT_PRODUCT_ROWS
+    return columns == 1 or (few_rows and bool(stage.int_annotation("transpose_b", 0)))
 
 
 class _Gemm:
@@ -50,9 +65,7 @@ class _Gemm:
         self._name = Names(ctx.loops)
         self._batch = RowIndex(ctx.loops, () if is_shared else leading[:-1], self._name)
         self._rows = RowIndex(ctx.loops, leading if is_shared else leading[-1:], self._name)
-        self._flat_out = is_shared and epilogue_is_flat(
-            self._rows, self.epilogue, stage.dtype
-        )
+        self._flat_out = is_shared and epilogue_is_flat(self._rows, self.epilogue, stage.dtype)
         self._flat_in = is_shared and self._reads_flat()
 
     def build(self) -> Stmt:
@@ -78,22 +91,30 @@ class _Gemm:
 
     def _in_place(self, columns: int) -> Stmt:
         """Reads the right matrix where it lies: whole blocks of columns, then the rest."""
-        width = min(tile_columns(self._ctx.machine, columns, wide=True), max(columns, 1))
-        whole = columns // width * width
         parts: list[Stmt] = []
-        for first, count, block in ((0, whole, width), (whole, columns - whole, columns - whole)):
-            if count:
-                parts.append(
-                    self._loops_of(
-                        first,
-                        i64(count),
-                        block,
-                        lambda at, k, j, first=first, block=block: self._element_of_b(
-                            at, k, at.block * i64(block) + j + i64(first)
-                        ),
-                    )
+        first = 0
+        while first < columns:
+            width = self._width_in_place(columns - first)
+            count = (columns - first) // width * width
+            parts.append(
+                self._loops_of(
+                    first,
+                    i64(count),
+                    width,
+                    lambda at, k, j, first=first, width=width: self._element_of_b(
+                        at, k, at.block * i64(width) + j + i64(first)
+                    ),
                 )
+            )
+            first += count
         return seq(*parts)
+
+    def _width_in_place(self, columns: int) -> int:
+        """The widest tile that reads no column that is not there."""
+        lanes = self._ctx.machine.lanes(self._stage.dtype)
+        if columns < lanes:
+            return 1 << (columns.bit_length() - 1)
+        return min(tile_columns(self._ctx.machine, columns, wide=True), columns // lanes * lanes)
 
     def _loops_of(
         self,
@@ -186,65 +207,56 @@ class _Gemm:
 
     def _pack(self, width: int) -> tuple[Buffer, Stmt]:
         """Copies the right matrices into blocks of columns, zeros behind the last column."""
-        loops, inner = self._loops, self._inner
-        lanes = tile_lanes(self._ctx.machine, width)
-        blocks = self._name(
-            "blocks", tirx.floordiv(self._columns + i64(width - 1), i64(width))
-        )
-        packed = self._ctx.scratch(
-            [self._batch.count, blocks, inner, i64(width)], self._stage.dtype, "packed"
-        )
+        loops = self._loops
+        count = tirx.floordiv(self._columns + i64(width - 1), i64(width))
+        # The shape of a parameter may not use names that the body defines.
+        batches: Expr = i64(1)
+        for extent in self._batch.extents:
+            batches = batches * extent
+        shape = [loops.simplify(e) for e in (batches, count, self._inner, i64(width))]
+        packed = self._ctx.scratch(shape, self._stage.dtype, "packed")
+        blocks = self._name("blocks", count)
+        defined = self._name.take()
 
         def pack_block(t: Expr) -> Stmt:
-            batch = tirx.truncdiv(t, blocks)
-            block = tirx.truncmod(t, blocks)
-            at = Block(batch, i64(0), 1, i64(0), block)
-            first = block * i64(width)
-
-            def column(j: Expr) -> Stmt:
-                return loops.serial(
-                    "k",
-                    inner,
-                    lambda k: store(
-                        packed, self._element_of_b(at, k, first + j), [batch, block, k, j]
-                    ),
-                )
-
-            def blank(j: Expr) -> Stmt:
-                return loops.serial(
-                    "k",
-                    inner,
-                    lambda k: store(packed, zero(self._stage.dtype), [batch, block, k, j]),
-                )
-
-            valid = tirx.min(self._columns - first, i64(width))
-            transposed = self._stage.int_annotation("transpose_b", 0)
-            if transposed:
-                whole = loops.serial("j", width, column)
-            else:
-                whole = loops.serial(
-                    "k",
-                    inner,
-                    lambda k: seq(
-                        loops.vectors(
-                            "v",
-                            width,
-                            lanes,
-                            lambda j: store(
-                                packed, self._element_of_b(at, k, first + j), [batch, block, k, j]
-                            ),
-                        )
-                    ),
-                )
-            partly = seq(
-                loops.serial("j", valid, column),
-                loops.serial("j", i64(width) - valid, lambda j: blank(valid + j)),
-            )
-            return tirx.IfThenElse(valid >= i64(width), whole, partly)
+            at = Block(tirx.truncdiv(t, blocks), i64(0), 1, i64(0), tirx.truncmod(t, blocks))
+            return self._pack_block(packed, at, width)
 
         total = loops.simplify(self._batch.count * blocks)
-        defined = self._name.take()
         return packed, seq(defined, loops.parallel("pack", total, pack_block))
+
+    def _pack_block(self, packed: Buffer, at: Block, width: int) -> Stmt:
+        loops, inner = self._loops, self._inner
+        first = at.block * i64(width)
+        valid = tirx.min(self._columns - first, i64(width))
+
+        def move(k: Expr, j: Expr) -> Stmt:
+            value = self._element_of_b(at, k, first + j)
+            return store(packed, value, [at.batch, at.block, k, j])
+
+        def blank(k: Expr, j: Expr) -> Stmt:
+            return store(packed, zero(self._stage.dtype), [at.batch, at.block, k, j])
+
+        def column(j: Expr) -> Stmt:
+            return loops.serial("k", inner, lambda k: move(k, j))
+
+        def row(k: Expr) -> Stmt:
+            lanes = tile_lanes(self._ctx.machine, width)
+            return seq(loops.vectors("v", width, lanes, lambda j: move(k, j)))
+
+        if self._stage.int_annotation("transpose_b", 0):
+            whole = loops.serial("j", width, column)
+        else:
+            whole = loops.serial("k", inner, row)
+        partly = seq(
+            loops.serial("j", valid, column),
+            loops.serial(
+                "j",
+                i64(width) - valid,
+                lambda j: loops.serial("k", inner, lambda k: blank(k, valid + j)),
+            ),
+        )
+        return tirx.IfThenElse(valid >= i64(width), whole, partly)
 
     # -- results --------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ _FEW_VECTORS_COST = 1.2
 def columns(machine: Machine, count: int, dtype: str = "float32", *, wide: bool = False) -> int:
     """Columns of a register tile, and lanes of a packed weight, for ``count`` output columns.
 
-    ``wide`` asks for tiles of few rows, whose shorter versions for a number of rows that is known at
-    run time only are few as well; the others read the packed weight fewer times.
+    ``wide`` asks for tiles of few rows, whose shorter versions, for a number of rows that is known
+    at run time only, are few as well; the others read the packed weight fewer times.
     """
     vector = machine.lanes(dtype)
     if count < vector:

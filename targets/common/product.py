@@ -1,4 +1,4 @@
-"""The loops around register tiles of a product: which tiles there are, in what order, by which thread.
+"""The loops around register tiles of a product: which tiles there are, in what order.
 
 A product has rows (pixels, or rows of a matrix), groups, and in each group blocks of columns whose
 right factors are packed side by side. Convolutions and matrix products say what the factors are.
@@ -207,10 +207,12 @@ class ProductLoops:
         most = i64(self._most_rows)
         start = number * most
         rest = i64(self._product.rows) - start
-        return branch(rest >= most, rows_from(start, self._most_rows), self._tail(start, rest, rows_from))
+        return branch(
+            rest >= most, rows_from(start, self._most_rows), self._tail(start, rest, rows_from)
+        )
 
     def _tail(self, start: Expr, rest: Expr, rows_from: Callable[[Expr, int], Stmt]) -> Stmt:
-        """The last ``rest`` rows: a tile for each possible number of them, or several small tiles."""
+        """The last ``rest`` rows: a tile for each possible number, or several small tiles."""
         if self._most_rows <= _SWITCH_ROWS:
             result: Stmt | None = None
             for count in range(1, self._most_rows):
@@ -220,12 +222,8 @@ class ProductLoops:
         whole = tirx.truncdiv(rest, small)
         last = start + whole * small
         return seq(
-            self._loops.serial(
-                "few", whole, lambda i: rows_from(start + i * small, _SMALL_ROWS)
-            ),
-            self._loops.serial(
-                "one", tirx.truncmod(rest, small), lambda i: rows_from(last + i, 1)
-            ),
+            self._loops.serial("few", whole, lambda i: rows_from(start + i * small, _SMALL_ROWS)),
+            self._loops.serial("one", tirx.truncmod(rest, small), lambda i: rows_from(last + i, 1)),
         )
 
     def _product_tile(self, at: Block) -> Stmt:
@@ -255,4 +253,3 @@ class ProductLoops:
             return when(is_last, columns(rest), columns(p.width))
         valid = i64(p.columns) - block * i64(p.width)
         return tirx.IfThenElse(valid >= i64(p.width), columns(p.width), columns(valid))
-

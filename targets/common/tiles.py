@@ -148,8 +148,9 @@ def _finish_part(
 
 
 class Names:
-    """Variables for sizes and positions that are used many times: TVM's passes look into every
-    expression again wherever it occurs.
+    """Variables for sizes and positions that are used many times.
+
+    TVM's passes look into every expression again wherever it occurs.
     """
 
     def __init__(self, loops: Loops) -> None:
@@ -217,8 +218,8 @@ class RowIndex:
     ) -> bool:
         """Whether all accesses run through these axes as through a single one.
 
-        The accesses are written in ``probes``, one variable for each axis; ``others`` are expressions
-        that must not depend on the axes outside of loads.
+        The accesses are written in ``probes``, one variable for each axis; ``others`` are
+        expressions that must not depend on the axes outside of loads.
         """
         own = {probes[d] for d in self._long}
         if any(_mentions_outside_loads(e, own) for e in others):
@@ -255,9 +256,7 @@ def _mentions_outside_loads(expr: Expr, names: set[tirx.Var]) -> bool:
 def epilogue_is_flat(rows: RowIndex, epilogue: Epilogue, dtype: str) -> bool:
     """Whether the epilogue of an anchor ``[*rows, column]`` may be given ``rows.flat`` indices."""
     probes = [tirx.Var(f"q{d}", "int64") for d in range(len(rows.extents))]
-    values, places = epilogue.results(
-        tirx.Var("acc", dtype), [*probes, tirx.Var("c", "int64")]
-    )
+    values, places = epilogue.results(tirx.Var("acc", dtype), [*probes, tirx.Var("c", "int64")])
     accesses = [*places, *((x.source, list(x.indices)) for x in loads(*values))]
     return rows.is_flat(probes, accesses, values)
 
@@ -287,8 +286,9 @@ def store_columns(
 
 
 def branch(condition: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
-    """A branch whose condition TVM does not look into: it would solve it as an inequality for every
-    access to a register tile, which takes seconds.
+    """A branch whose condition TVM does not look into.
+
+    It would solve it as an inequality for every access to a register tile, which takes seconds.
     """
     known = constant_int(condition)
     if known is not None:

@@ -22,6 +22,7 @@ from rten_aot.targets.common.expr import (
     constant_int,
     dtype_of,
     i64,
+    identity,
     is_call,
     loads,
     rebuild,
@@ -42,7 +43,7 @@ class Interner:
 
     def number(self, expr: Expr) -> int:
         """The number of the expression; ``nodes`` and ``operands`` are indexed by it."""
-        handle = hash(expr)
+        handle = identity(expr)
         found = self._by_handle.get(handle)
         if found is not None:
             return found[1]

@@ -79,9 +79,7 @@ def test_a_reshape_is_a_view() -> None:
 
 
 def test_a_view_as_the_result_lies_in_the_output() -> None:
-    program = program_of(
-        module(lambda b, x: b.reshape(b.call("relu", x), 6), tensor("x", 2, 3))
-    )
+    program = program_of(module(lambda b, x: b.reshape(b.call("relu", x), 6), tensor("x", 2, 3)))
     (only,) = kernel_calls(program.steps)
     result = only.pointers[1]
     assert isinstance(result, Planned)
@@ -189,14 +187,12 @@ def test_a_check_on_an_unknown_size_is_a_fault() -> None:
 def chosen(
     then: relax.Function, otherwise: relax.Function, *results: relax.TensorType
 ) -> tvm.IRModule:
-    """x (3), c -> If(c) -> exp"""
+    """X (3), c -> If(c) -> exp"""
 
     def build(b: Body, x: relax.Var, c: relax.Var) -> list[relax.Expr]:
         kinds = relax.TupleType(list(results))
         values = b.emit(cond(c, [x], shape(), kinds, then="then", otherwise="otherwise"))
-        return [
-            b.call("exp", b.emit(relax.TupleGetItem(values, i))) for i in range(len(results))
-        ]
+        return [b.call("exp", b.emit(relax.TupleGetItem(values, i))) for i in range(len(results))]
 
     flag = tensor("c", dtype="int32")
     return module(build, tensor("x", 3), flag, then=then, otherwise=otherwise)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import rten_aot
+from rten_aot.runtime import Model
 from tests.support.model_cache import cached
 from tests.support.models import Case, ModelUnavailableError, rten_path
 
@@ -30,6 +31,7 @@ class Compiled:
 
 
 Compiler = Callable[[Case | str], Compiled]
+Loader = Callable[[Compiled, int], Model]
 
 
 @pytest.fixture(scope="session")
@@ -75,14 +77,14 @@ def _cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-_handles: dict[tuple[Path, int], rten_aot.runtime.Model] = {}
+_handles: dict[tuple[Path, int], Model] = {}
 
 
 @pytest.fixture(scope="session")
-def loaded() -> Callable[[Compiled, int], rten_aot.runtime.Model]:
+def loaded() -> Loader:
     """Loads a library for a number of threads, once: a handle sees all the sizes of a model."""
 
-    def load(model: Compiled, threads: int) -> rten_aot.runtime.Model:
+    def load(model: Compiled, threads: int) -> Model:
         key = (model.library, threads)
         if key not in _handles:
             _handles[key] = rten_aot.load(model.library, num_threads=threads)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import rten_aot
-from tests.models.conftest import TARGET, Compiled, Compiler, available
+from rten_aot.runtime import Model
+from tests.models.conftest import TARGET, Compiler, Loader, available
 from tests.support import models
 from tests.support.model_feeds import Array, Kind
 from tests.support.models import CASES, DYNAMIC_CASES, Case
@@ -25,8 +26,6 @@ THREADS = (1, 2)
 # of the proof.
 CLASSIC = {"resnet50", "densenet121", "squeezenet", "shufflenet", "inception_v2", "vgg19"}
 MINUTE = 60.0
-
-Loader = Callable[[Compiled, int], rten_aot.runtime.Model]
 
 
 def marked(cases: Sequence[Case], quick: Callable[[Case], bool]) -> list[Any]:
@@ -58,7 +57,7 @@ def assert_matches(got: Sequence[Array], want: Sequence[Array]) -> None:
         assert error <= 1e-4 * scale, f"output {index} is off by {error / scale:.2g} of its scale"
 
 
-def answers(model: rten_aot.runtime.Model, case: Case, kind: Kind, seed: int = 0) -> list[Array]:
+def answers(model: Model, case: Case, kind: Kind, seed: int = 0) -> list[Array]:
     """What the compiled model says to a case's inputs."""
     return list(model.run(models.rten_inputs(case.inputs(kind, seed))).values())
 

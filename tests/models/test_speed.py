@@ -8,8 +8,7 @@ from collections.abc import Callable
 import onnxruntime
 import pytest
 
-import rten_aot
-from tests.models.conftest import Compiled, Compiler
+from tests.models.conftest import Compiler, Loader
 from tests.support import models
 from tests.support.models import CASES, Case
 
@@ -38,7 +37,7 @@ def test_speed(
     case: Case,
     threads: int,
     compiled: Compiler,
-    loaded: Callable[[Compiled, int], rten_aot.runtime.Model],
+    loaded: Loader,
 ) -> None:
     feed = case.inputs("realistic")
     model, inputs = loaded(compiled(case), threads), models.rten_inputs(feed)

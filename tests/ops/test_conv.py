@@ -22,14 +22,17 @@ def u8(*shape: int, dtype: str = "uint8") -> Array:
 
 def same_pads(sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int]) -> list[int]:
     totals = [
-        max((-(-n // s) - 1) * s + k - n, 0)
-        for n, k, s in zip(sizes, kernel, strides, strict=True)
+        max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, kernel, strides, strict=True)
     ]
     return [t // 2 for t in totals] + [t - t // 2 for t in totals]
 
 
 def convolve(
-    x: Array, w: Array, pads: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    x: Array,
+    w: Array,
+    pads: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
     groups: int,
 ) -> Array:
     """Convolution over any number of spatial axes by adding up shifted inputs."""
@@ -57,7 +60,11 @@ def convolve(
 
 
 def transpose(
-    x: Array, w: Array, pads: Sequence[int], strides: Sequence[int], extra: Sequence[int],
+    x: Array,
+    w: Array,
+    pads: Sequence[int],
+    strides: Sequence[int],
+    extra: Sequence[int],
     groups: int,
 ) -> Array:
     """Transposed convolution by spreading every input element."""

@@ -67,7 +67,8 @@ CASES = [
              tolerance="approximate")
         for a, b in SHAPES
     ],
-    Case("matmul-large", "MatMul", [rng(130, 257), rng(257, 150)], np.matmul, tolerance="approximate"),
+    Case("matmul-large", "MatMul", [rng(130, 257), rng(257, 150)], np.matmul,
+         tolerance="approximate"),
     Case(
         "matmul-int32",
         "MatMul",

@@ -54,6 +54,7 @@ def dynamic(x: Array) -> list[Array]:
 
 f32 = np.float32
 HALVES = np.array([0.5, 1.5, -0.5, 2.5, 1e30, -1e30, INF, -INF, NAN], "float32")
+BYTES = np.arange(256, dtype="uint8")
 SCALES = np.array([0.1, 0.25, 0.5, 2.0, 3.0], "float32")
 
 CASES = [
@@ -82,13 +83,13 @@ CASES = [
     *[
         Case(f"dequantize-{label}", "DequantizeLinear", inputs, dequantize(axis), {"axis": axis})
         for label, axis, inputs in (
-            ("uint8", 1, [np.arange(256, dtype="uint8"), f32(0.3).reshape(()), np.array(128, "uint8")]),
-            ("int8", 1, [np.arange(-128, 128).astype("int8"), f32(0.3).reshape(()), np.array(-9, "int8")]),
+            ("uint8", 1, [BYTES, f32(0.3).reshape(()), np.array(128, "uint8")]),
+            ("int8", 1, [BYTES.view("int8"), f32(0.3).reshape(()), np.array(-9, "int8")]),
             ("int32", 1, [np.array([-(2**31), -5, 2**31 - 1], "int32"), f32(0.3).reshape(())]),
-            ("no-zero-point", 1, [np.arange(256, dtype="uint8"), np.array([0.5], "float32")]),
-            ("axis", 1, [np.arange(70).reshape(2, 5, 7).astype("uint8"), SCALES, np.arange(5).astype("uint8")]),
-            ("axis-last", -1, [np.arange(70).reshape(2, 7, 5).astype("int8"), SCALES, np.arange(5).astype("int8")]),
-            ("axis-first", 0, [np.arange(20).reshape(5, 4).astype("int8"), SCALES, np.arange(5).astype("int8")]),
+            ("no-zero-point", 1, [BYTES, np.array([0.5], "float32")]),
+            ("axis", 1, [BYTES[:70].reshape(2, 5, 7), SCALES, BYTES[:5]]),
+            ("axis-last", -1, [BYTES[:70].reshape(2, 7, 5).view("int8"), SCALES, BYTES[:5].view("int8")]),
+            ("axis-first", 0, [BYTES[:20].reshape(5, 4), SCALES, BYTES[:5]]),
             ("empty", 0, [np.zeros((0, 3), "int8"), f32(2).reshape(())]),
         )
     ],

@@ -180,7 +180,8 @@ CASES = [
         for label, x in (("float", rng(3, 4, 33)), ("int", rng(3, 4, 5, dtype="int32")))
         for axis in (0, 1, -1)
     ],
-    Case("cumsum-empty", "CumSum", [np.zeros((2, 0), "float32"), np.array(1)], lambda v, _: v, constant=(1,)),
+    Case("cumsum-empty", "CumSum", [np.zeros((2, 0), "float32"), np.array(1)], lambda v, _: v,
+         constant=(1,)),
 ]  # fmt: skip
 SUITE = Suite(CASES)
 

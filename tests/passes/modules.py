@@ -109,7 +109,9 @@ def calls(mod: tvm.IRModule, name: str) -> list[relax.Call]:
     """The calls of ``rten.<name>`` in ``main``."""
     main = mod["main"]
     found = [(op_def(value), value) for _, value in bindings(main)]
-    return [value for definition, value in found if definition and definition.name == f"rten.{name}"]
+    return [
+        value for definition, value in found if definition and definition.name == f"rten.{name}"
+    ]
 
 
 def assert_same(got: tvm.IRModule, expected: tvm.IRModule) -> None:

@@ -72,9 +72,7 @@ def test_kernels_of_branches_come_after_those_of_main(seen: list[tirx.PrimFunc])
 
 def test_scratch_is_appended_by_the_real_schedules() -> None:
     """Parameters are kept in their order; what comes after them is work memory."""
-    mod = lower(
-        module(lambda b, x: b.call("softmax", x, axis=1), tensor("x", 4, 100)), fused=True
-    )
+    mod = lower(module(lambda b, x: b.call("softmax", x, axis=1), tensor("x", 4, 100)), fused=True)
     machine = get_machine("x86-64-v3")
     (found,) = apply_schedules(mod, machine, lambda _l: None, lambda _d, _t: None).values()
     assert len(found.function.params) == 2 + found.scratch

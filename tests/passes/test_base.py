@@ -60,9 +60,7 @@ def test_types_follow_the_operands() -> None:
             return value
 
     mod = Widen().run(module(lambda b, x: b.call("exp", b.call("relu", x)), tensor("x", 3)))
-    expected = module(
-        lambda b, x: b.call("exp", b.call("concat", x, x, axis=0)), tensor("x", 3)
-    )
+    expected = module(lambda b, x: b.call("exp", b.call("concat", x, x, axis=0)), tensor("x", 3))
     assert_same(mod, expected)
 
 

@@ -90,9 +90,7 @@ def test_an_input_of_lower_rank_broadcasts() -> None:
         return b.call("add", b.conv(x, const(WEIGHT)), y)
 
     # (4, 3) is rows and columns: it lies over the spatial axes, and no transpose is a view.
-    check(
-        build, ["transpose", "conv", "reshape", "reshape", "add", "transpose"], X, random(4, 3)
-    )
+    check(build, ["transpose", "conv", "reshape", "reshape", "add", "transpose"], X, random(4, 3))
 
 
 def test_a_residual_sum_has_one_transpose() -> None:
@@ -183,9 +181,7 @@ def test_quantisation_along_channels() -> None:
 
     def build(b: Body, x: relax.Var) -> relax.Var:
         y = b.conv(x, const(WEIGHT))
-        q = b.call(
-            "quantize_linear", y, const(scale), const(zero, "uint8"), axis=1, dtype="uint8"
-        )
+        q = b.call("quantize_linear", y, const(scale), const(zero, "uint8"), axis=1, dtype="uint8")
         return b.call("dequantize_linear", q, const(scale), const(zero, "uint8"), axis=1)
 
     check(
@@ -227,9 +223,7 @@ def test_resizing() -> None:
 
 def test_grouped_and_depthwise_convolutions() -> None:
     weight = random(6, 1, 2, 2)
-    check(
-        lambda b, x: b.conv(x, const(weight), groups=3), ["transpose", "conv", "transpose"]
-    )
+    check(lambda b, x: b.conv(x, const(weight), groups=3), ["transpose", "conv", "transpose"])
 
 
 def test_transposed_convolutions() -> None:
@@ -293,9 +287,7 @@ def test_channels_that_split_are_brought_back_to_the_order_of_the_model() -> Non
 
 
 def test_an_input_with_one_channel_is_a_view() -> None:
-    mod = module(
-        lambda b, x: b.conv(x, const(random(4, 1, 3, 3))), tensor("x", 2, 1, 6, 5)
-    )
+    mod = module(lambda b, x: b.conv(x, const(random(4, 1, 3, 3))), tensor("x", 2, 1, 6, 5))
     assert ops(converted(mod)) == ["reshape", "conv", "transpose"]
 
 

@@ -134,9 +134,9 @@ def test_generated_values_of_symbolic_size_stay() -> None:
 
 
 def test_branches_are_folded_and_conditions_stay() -> None:
-    branch = module(
-        lambda b, x: b.call("add", x, b.call("negative", const(A))), tensor("x", 2, 3)
-    )["main"]
+    branch = module(lambda b, x: b.call("add", x, b.call("negative", const(A))), tensor("x", 2, 3))[
+        "main"
+    ]
 
     def build(b: Body, x: relax.Var) -> relax.Expr:
         results = relax.TupleType([relax.TensorType([2, 3], "float32")])

@@ -118,9 +118,7 @@ def unfolded(build: Callable[..., object]) -> bool:
 
 def test_grouped_transposed_convolutions_are_left_alone() -> None:
     weight, factor = random(3, 1, 2, 2), random(3, 1, 1)
-    assert unfolded(
-        lambda b, x: b.call("multiply", transposed(b, x, weight, 3), const(factor))
-    )
+    assert unfolded(lambda b, x: b.call("multiply", transposed(b, x, weight, 3), const(factor)))
 
 
 def test_a_convolution_with_other_users_stays() -> None:

@@ -55,9 +55,7 @@ def test_reshapes_stay() -> None:
 
 
 def test_equal_operators_share_a_kernel() -> None:
-    mod = legalize(
-        module(lambda b, x: b.call("exp", b.call("exp", x)), tensor("x", 2, 3))
-    )
+    mod = legalize(module(lambda b, x: b.call("exp", b.call("exp", x)), tensor("x", 2, 3)))
     assert ops(mod) == ["exp", "exp"]
     different = legalize(
         module(lambda b, x: [b.call("exp", x), b.call("exp", b.reshape(x, 6))], tensor("x", 2, 3))

@@ -1,4 +1,4 @@
-"""Compiles one fused kernel for a machine and runs it on NumPy arrays, with guards around outputs."""
+"""Compiles one fused kernel for a machine and runs it, with guards around its output."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tvm.sym import Analyzer
 
 from rten_aot.passes.fuse import fuse
 from rten_aot.passes.legalize import legalize
-from rten_aot.targets.common.schedule import schedule
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.schedule import schedule
 
 Array = npt.NDArray[np.float32]
 
@@ -72,7 +72,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         named = self.function.with_attr("global_symbol", "main")
-        # This pass takes seconds over large bodies and does nothing for kernels without allocations.
+        # This pass takes seconds and does nothing for kernels without allocations.
         with tvm.transform.PassContext(disabled_pass=["s_tir.CompactBufferAllocation"]):
             self._library = tvm.compile(named, target=self.machine.tvm_target())
         if self.machine.arch == "x86_64":
@@ -91,11 +91,12 @@ class Kernel:
             for extent, size in zip(p.ty.shape, array.shape, strict=True):
                 if isinstance(extent, tirx.Var):
                     sizes.setdefault(extent, size)
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(a)) for a in inputs]
+        tensors = [tvm.runtime.tensor(np.array(a, order="C")) for a in inputs]
         outputs = buffers[len(inputs) : len(buffers) - self.scratch]
         assert len(outputs) == 1
         guarded, result = _guarded(_numbers(outputs[0], sizes))
-        tensors.append(tvm_ffi.from_dlpack(result))
+        empty = tvm.runtime.tensor(result)
+        tensors.append(tvm_ffi.from_dlpack(result) if result.size else empty)
         for p in buffers[len(buffers) - self.scratch :] if self.scratch else []:
             shape = _numbers(p, sizes)
             tensors.append(tvm.runtime.tensor(np.full(shape, np.nan, "float32")))
@@ -157,7 +158,7 @@ def fused(
 
 
 def _elementwise(mod: tvm.IRModule) -> tvm.IRModule:
-    """Broadcasting kernels whose results are as large as an operand join what feeds that operand."""
+    """Broadcasting kernels with results as large as an operand join what feeds that operand."""
     changed = {
         var: f.with_attr("op_pattern", 0)
         for var, f in mod.functions.items()

@@ -50,8 +50,7 @@ class Case:
         top, left, bottom, right = self.pads
         padded = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
         sizes = [
-            (padded.shape[1 + d] - (self.kernel[d] - 1) * self.dilations[d] - 1)
-            // self.strides[d]
+            (padded.shape[1 + d] - (self.kernel[d] - 1) * self.dilations[d] - 1) // self.strides[d]
             + 1
             for d in (0, 1)
         ]
@@ -172,11 +171,11 @@ def test_a_factor_for_each_image_and_channel_is_part_of_the_kernel(machine: Mach
     w = rng.standard_normal(case.weight_shape(), dtype="float32")
     packed = pack_conv(w, 1, width)
 
-    def build(
-        b: relax.BlockBuilder, x: relax.Expr, wt: relax.Expr, f: relax.Expr
-    ) -> relax.Expr:
+    def build(b: relax.BlockBuilder, x: relax.Expr, wt: relax.Expr, f: relax.Expr) -> relax.Expr:
         one = [1, 1]
-        y = call("conv_packed", x, wt, ints(1, 1, 1, 1), out_channels=20, strides=one, dilations=one)
+        y = call(
+            "conv_packed", x, wt, ints(1, 1, 1, 1), out_channels=20, strides=one, dilations=one
+        )
         return b.emit(call("multiply", b.emit(y), f))
 
     types = [tensor_type(case.image), tensor_type(packed.shape), tensor_type([3, 1, 1, 20])]

@@ -242,6 +242,10 @@ def prelu(ctx: OpContext, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
     return emit(ctx, "prelu", x, slope)
 
 
+def _selected(condition: Array, x: Array, y: Array) -> Array:
+    return np.where(condition != 0, x, y)
+
+
 @op("Where")
 def where(ctx: OpContext, condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
@@ -253,5 +257,5 @@ def where(ctx: OpContext, condition: relax.Expr, x: relax.Expr, y: relax.Expr) -
             return a if c else b
         return tirx.Select(_true(as_expr(c)), as_expr(a), as_expr(b))
 
-    folded = fold(ctx, [condition, x, y], dtype, lambda c, a, b: np.where(c != 0, a, b), choose)
+    folded = fold(ctx, [condition, x, y], dtype, _selected, choose)
     return ctx.call("where", condition, x, y) if folded is None else folded

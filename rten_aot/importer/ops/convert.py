@@ -25,10 +25,10 @@ def convert_to(ctx: OpContext, x: relax.Expr, dtype: str) -> relax.Expr:
 
     def numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if source != "float32" or dtype == "float32":
-            return array.astype(dtype)
+            return np.asarray(array, dtype)
         info = np.iinfo(dtype)
         kept = np.clip(np.nan_to_num(array.astype("float64"), nan=0.0), info.min, info.max)
-        return np.trunc(kept).astype(dtype)
+        return np.asarray(np.trunc(kept), dtype)
 
     def symbolic(value: Element) -> Element | None:
         # Sizes fit int32 and, as whole numbers, float32; 8 bits they may not.

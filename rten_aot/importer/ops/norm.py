@@ -50,7 +50,7 @@ def batch_normalization(
         with np.errstate(all="ignore"):
             factor = s / np.sqrt(v + np.float64(np.float32(epsilon)))
             shift = b - m * factor
-        sizes = [int(n) for n in shape]  # type: ignore[arg-type]
+        sizes = [int(n) for n in shape]
         factors = ctx.const(factor.reshape(sizes), "float32")
         scaled = ctx.call("multiply", x, factors)
         return ctx.call("add", scaled, ctx.const(shift.reshape(sizes), "float32"))

@@ -1,0 +1,1 @@
+"""The ``rten.*`` operators of the Relax modules: their types, kernels and layouts."""

@@ -1,0 +1,153 @@
+"""Which operators take packed weights, and that numbers stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import rten_aot.dialect.conv
+import rten_aot.dialect.matmul  # noqa: F401
+from rten_aot.dialect.registry import call
+from rten_aot.passes.pack_weights import pack_conv, pack_gemm, pack_weights
+from tests.targets.anchors import AVX2, MACHINES, Array, ints, tensor_type
+from tests.targets.networks import module, operators, run
+
+
+def packed(mod: tvm.IRModule, notes: list[str] | None = None) -> tvm.IRModule:
+    return pack_weights(mod, AVX2, (notes if notes is not None else []).append)
+
+
+def conv_module(w: Array, shape: list[int], **attrs: Any) -> tvm.IRModule:
+    def build(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        full = {"strides": [1, 1], "dilations": [1, 1], "groups": 1, "layout": "NHWC", **attrs}
+        return b.emit(call("conv", x, relax.const(w), ints(1, 1, 1, 1), **full))
+
+    return module([tensor_type(shape)], build)
+
+
+def random(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype="float32")
+
+
+def test_blocks_of_channels_are_padded_with_zeros() -> None:
+    w = random(5, 2, 3, 3)
+    result = pack_conv(w, 1, 4)
+    assert result.shape == (1, 2, 3, 3, 2, 4)
+    np.testing.assert_array_equal(result[0, 0, :, :, :, 3], w[3].transpose(1, 2, 0))
+    np.testing.assert_array_equal(result[0, 1, :, :, :, 0], w[4].transpose(1, 2, 0))
+    assert not result[0, 1, ..., 1:].any()
+
+
+def test_blocks_of_columns_are_padded_with_zeros() -> None:
+    w = random(3, 5)
+    result = pack_gemm(w, 4)
+    assert result.shape == (2, 3, 4)
+    np.testing.assert_array_equal(result[0], w[:, :4])
+    np.testing.assert_array_equal(result[1, :, 0], w[:, 4])
+    assert not result[1, :, 1:].any()
+
+
+def test_convolution() -> None:
+    notes: list[str] = []
+    mod = packed(conv_module(random(40, 3, 3, 3), [1, 8, 8, 3]), notes)
+    assert operators(mod) == ["rten.conv_packed"]
+    assert notes == ["convolution: 40x3x3x3 in blocks of 16 channels"]
+
+
+def test_depthwise_convolution() -> None:
+    mod = packed(conv_module(random(8, 1, 3, 3), [1, 8, 8, 4], groups=4))
+    assert operators(mod) == ["rten.depthwise"]
+
+
+def test_what_stays_as_it_is() -> None:
+    first = conv_module(random(4, 3, 3, 3), [1, 3, 8, 8], layout="NCHW")
+    assert operators(packed(first)) == ["rten.conv"]
+    types = [tensor_type([1, 8, 8, 3]), tensor_type([4, 3, 3, 3])]
+    attrs: dict[str, Any] = {
+        "strides": [1, 1], "dilations": [1, 1], "groups": 1, "layout": "NHWC",
+    }  # fmt: skip
+    variable = module(types, lambda b, x, w: b.emit(call("conv", x, w, ints(0, 0, 0, 0), **attrs)))
+    assert operators(packed(variable)) == ["rten.conv"]
+    vector = module(
+        [tensor_type([4, 3])], lambda b, x: b.emit(call("matmul", x, relax.const(random(3, 1))))
+    )
+    assert operators(packed(vector)) == ["rten.matmul"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "transpose_b"),
+    [((4, 3), (3, 20), False), ((2, 4, 3), (20, 3), True), ((2, 5, 4, 3), (1, 1, 3, 20), False)],
+)
+def test_matmul(a: tuple[int, ...], b: tuple[int, ...], transpose_b: bool) -> None:
+    w, x = random(*b), random(*a)
+    mod = module(
+        [tensor_type(a)],
+        lambda bb, v: bb.emit(call("matmul", v, relax.const(w), transpose_b=transpose_b)),
+    )
+    result = packed(mod)
+    assert operators(result) == ["rten.gemm_packed"]
+    (value,) = run(result, AVX2, [x])
+    expected = x.astype(np.float64) @ (w.T if transpose_b else w)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+
+
+TRANSPOSED: dict[str, dict[str, Any]] = {
+    "kernel-is-stride": {"kernel": (2, 2), "strides": [2, 2]},
+    "doubling": {"kernel": (4, 4), "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    "output-padding": {
+        "kernel": (3, 3), "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1],
+    },
+    "stride-one": {"kernel": (3, 2), "strides": [1, 1], "pads": [1, 0, 0, 1]},
+    "stride-beyond-kernel": {"kernel": (1, 2), "strides": [3, 4], "pads": [0, 1, 0, 0]},
+    "dilated": {"kernel": (3, 2), "strides": [2, 1], "dilations": [2, 3]},
+    "cut-deeply": {"kernel": (5, 5), "strides": [2, 2], "pads": [4, 3, 3, 4]},
+}  # fmt: skip
+
+
+def transposed(x: Array, w: Array, attrs: dict[str, Any]) -> Array:
+    """ConvTranspose of an NHWC image in float64, tap by tap."""
+    kernel, strides, dilations = attrs["kernel"], attrs["strides"], attrs["dilations"]
+    top, left, bottom, right = attrs["pads"]
+    n, height, width, _ = x.shape
+    reach = [(kernel[d] - 1) * dilations[d] + 1 for d in (0, 1)]
+    full = np.zeros(
+        (
+            n,
+            (height - 1) * strides[0] + reach[0] + attrs["output_padding"][0],
+            (width - 1) * strides[1] + reach[1] + attrs["output_padding"][1],
+            w.shape[1],
+        )
+    )
+    for i, j in np.ndindex(*kernel):
+        y, z = i * dilations[0], j * dilations[1]
+        full[
+            :,
+            y : y + (height - 1) * strides[0] + 1 : strides[0],
+            z : z + (width - 1) * strides[1] + 1 : strides[1],
+        ] += x.astype(np.float64) @ w[:, :, i, j]
+    return full[:, top : full.shape[1] - bottom, left : full.shape[2] - right]
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolution(name: str, machine: Any) -> None:
+    attrs = {
+        "dilations": [1, 1], "pads": [0, 0, 0, 0], "output_padding": [0, 0], **TRANSPOSED[name],
+    }  # fmt: skip
+    x, w = random(2, 5, 4, 3), random(3, 7, *attrs["kernel"])
+    given = {k: attrs[k] for k in ("strides", "dilations", "output_padding")}
+
+    def build(b: relax.BlockBuilder, v: relax.Expr) -> relax.Expr:
+        pads = ints(*attrs["pads"])
+        return b.emit(
+            call("conv_transpose", v, relax.const(w), pads, groups=1, layout="NHWC", **given)
+        )
+
+    result = pack_weights(module([tensor_type(x.shape)], build), machine, lambda _: None)
+    assert operators(result) == ["rten.conv_packed", "rten.interleave_phases"]
+    (value,) = run(result, machine, [x])
+    np.testing.assert_allclose(value, transposed(x, w, attrs), rtol=1e-5, atol=1e-5)
