@@ -16,10 +16,10 @@ def full(sizes: list[Expr], *, value: int | float, dtype: str) -> te.Tensor:
 
 
 @define("arange", pattern=Pattern.INJECTIVE)
-def arange(start_and_step: list[Expr], size: list[Expr]) -> te.Tensor:
-    """The int32 numbers ``start + i * step``; start and step may be sizes."""
+def arange(start_and_step: list[Expr], size: list[Expr], *, dtype: str) -> te.Tensor:
+    """The whole numbers ``start + i * step``; start and step may be sizes."""
     start, step = start_and_step
-    return te.compute(size, lambda i: tirx.Cast("int32", start + i * step), name="arange")
+    return te.compute(size, lambda i: tirx.Cast(dtype, start + i * step), name="arange")
 
 
 @define("float_arange", pattern=Pattern.INJECTIVE)

@@ -55,7 +55,7 @@ def gather(x: te.Tensor, indices: te.Tensor, *, axis: int, node: int) -> te.Tens
 
 @define("gather_elements", pattern=Pattern.INJECTIVE)
 def gather_elements(x: te.Tensor, indices: te.Tensor, *, axis: int, node: int) -> te.Tensor:
-    """Single elements of ``x``: where ``indices`` says along ``axis``, in place along the others."""
+    """Single elements of ``x``: from where ``indices`` says along ``axis``, else in place."""
 
     def element(*i: Expr) -> Expr:
         raw = indices(*i)

@@ -78,9 +78,7 @@ def nest(extents: Sequence[Index], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     return statement
 
 
-def parallel(
-    extent: Index, elements: Index, body: Callable[[Expr], Stmt], name: str = "p"
-) -> Stmt:
+def parallel(extent: Index, elements: Index, body: Callable[[Expr], Stmt], name: str = "p") -> Stmt:
     """A loop that is shared between threads if the work, counted in elements, is worth it."""
     if static(extent) == 0:
         return nothing()
@@ -122,7 +120,7 @@ def contiguous(extent: Index, lanes: int, body: Callable[[Expr], Stmt]) -> Stmt:
         )
     while done < count:
         step = 1 << ((count - done).bit_length() - 1)
-        parts.append(vector(step, lambda v, start=done: body(int64(start) + v)))  # type: ignore[misc]
+        parts.append(vector(step, lambda v, start=done: body(int64(start) + v)))
         done += step
     return seq(*parts) if parts else nothing()
 
@@ -151,7 +149,7 @@ def _flat(buffer: tirx.Buffer, offset: Index) -> list[Expr]:
 def copy_run(
     source: tirx.Buffer, first: Index, target: tirx.Buffer, to: Index, count: Index
 ) -> Stmt:
-    """``count`` elements from offset ``first`` of one compact buffer to offset ``to`` of another."""
+    """Copy ``count`` elements from offset ``first`` of a buffer to offset ``to`` of another."""
     lanes = lanes_of(str(source.dtype))
 
     def move(start: Index, extent: Index) -> Stmt:

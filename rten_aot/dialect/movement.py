@@ -141,9 +141,7 @@ def _bounds(index: Expr, size: Expr, before: Expr, after: Expr) -> list[Expr]:
     return checks
 
 
-def _map_index(
-    index: Expr, size: Expr, before: Expr, after: Expr, mode: str
-) -> Expr:
+def _map_index(index: Expr, size: Expr, before: Expr, after: Expr, mode: str) -> Expr:
     first = _positive(int64(0) - before)
     kept = size - first - _positive(int64(0) - after)
     index = index - first

@@ -24,6 +24,7 @@ from rten_aot.dialect.loops import int64, loop, seq, vector
 from rten_aot.dialect.recurrence import LANES, Accumulators, Step, Walk
 from rten_aot.dialect.registry import Pattern, define
 
+
 @define("lstm", pattern=Pattern.OPAQUE)
 def lstm(
     projected: te.Tensor,
@@ -35,12 +36,12 @@ def lstm(
     reverse: bool,
     node: int,
 ) -> list[te.Tensor]:
-    """Y [steps, directions, batch, hidden], Y_h, Y_c [directions, batch, hidden] and two scratch
-    tensors.
+    """The tensors Y, Y_h and Y_c of LSTM and two scratch tensors.
 
-    Gates are in the order input, output, forget, cell. The first direction runs from the end if
-    ``reverse``, the second one always does. ``lengths`` are the int32 numbers of steps of each
-    batch entry; outputs after them are zero.
+    Y is [steps, directions, batch, hidden], Y_h and Y_c are [directions, batch, hidden]. Gates are
+    in the order input, output, forget, cell. The first direction runs from the end if ``reverse``,
+    the second one always does. ``lengths`` are the int32 numbers of steps of each batch entry;
+    outputs after them are zero.
     """
     walk = Walk(projected, initial_h, hidden, reverse, node)
     states = [[int64(2), *walk.padded], walk.padded]

@@ -30,7 +30,6 @@ from rten_aot.dialect.loops import (
 from rten_aot.dialect.registry import Pattern, define
 from rten_aot.dialect.scalar import add, maximum, minimum, multiply
 
-
 _REDUCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
     "none": lambda old, new: new,
     "add": add,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
@@ -179,6 +180,8 @@ class OpContext:
 
     def require(self, condition: tirx.Expr, message: str) -> None:
         """Have the condition tested when the model runs."""
+        if any(tvm_ffi.structural_equal(condition, c.condition) for c in self.state.checks):
+            return
         text = f'in node "{self.node.name}" ({self.node.op}): {message}'
         self.state.checks.append(Check(condition, self.node_index, text))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import tvm
 from tvm import tirx
 
 from rten_aot.importer.context import OpContext, Size, static

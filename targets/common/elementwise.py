@@ -28,6 +28,7 @@ from rten_aot.targets.common.nests import (
     turning_points,
 )
 from rten_aot.targets.common.stages import Axis, Stage
+from rten_aot.targets.common.stmts import vectorised
 from rten_aot.targets.common.values import guards, share, share_around
 
 BLOCK = 16
@@ -243,7 +244,7 @@ class _Emitter:
         hoisted, binds, results = share_around(values, variables or None)
         body = seq(binds, self._stores(results, places))
         if width > 1:
-            body = tirx.For(lane, i64(0), i64(width), ForKind.VECTORIZED, body)
+            body = vectorised(lane, width, body)
         if known == 1:
             return seq(hoisted, body)
         loop = tirx.For(block, i64(0), count, ForKind.SERIAL, body)

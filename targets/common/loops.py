@@ -14,6 +14,7 @@ from tvm.ir import Expr
 from tvm.tirx import ForKind, Stmt
 
 from rten_aot.targets.common.expr import Buffer, constant_int, dtype_of, i64, walk
+from rten_aot.targets.common.stmts import is_noop, vectorised
 
 Body: TypeAlias = Callable[[Expr], Stmt | Sequence[Stmt]]
 """Makes the body of a loop from its variable (an int64 expression)."""
@@ -40,11 +41,6 @@ def seq(*parts: Stmt | Sequence[Stmt] | None) -> Stmt:
     if not flat:
         return tirx.Evaluate(tirx.IntImm("int32", 0))
     return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
-
-
-def is_noop(stmt: Stmt) -> bool:
-    """Whether the statement does nothing."""
-    return isinstance(stmt, tirx.Evaluate) and isinstance(stmt.value, tirx.IntImm)
 
 
 def store(buffer: Buffer, value: Expr, indices: Sequence[Expr | int]) -> Stmt:
@@ -133,6 +129,9 @@ class Loops:
         if known == 1:
             return seq(body(i64(0)))
         var = self.var(name, extent)
+        if kind == ForKind.VECTORIZED:
+            assert known is not None
+            return vectorised(var, known, seq(body(var)))
         return tirx.For(
             var, i64(0), i64(extent), kind, seq(body(var)), annotations=dict(annotations or {})
         )

@@ -1,12 +1,26 @@
-"""Kernels that are loops already: only the block structure around them is removed."""
+"""Kernels that are loops already: the block structure around them is removed.
+
+Their formulas are written out so that common parts are computed once, as in generated loops.
+"""
 
 from __future__ import annotations
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.ir import Expr
+from tvm.tirx import ForKind, Stmt
 
 from rten_aot.targets.common.context import SCRATCH
-from rten_aot.targets.common.expr import Buffer
+from rten_aot.targets.common.expr import (
+    Buffer,
+    canonical,
+    constant_int,
+    is_vectorisable,
+    walk,
+)
+from rten_aot.targets.common.loops import seq
+from rten_aot.targets.common.stmts import rewrite_stmt, vectorised
+from rten_aot.targets.common.values import share
 
 
 def schedule_opaque(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -29,4 +43,30 @@ def schedule_opaque(func: tirx.PrimFunc) -> tirx.PrimFunc:
         s_tir.transform.LowerOpaqueBlock(),
     ]
     lowered = tvm.transform.Sequential(passes)(module)["main"]
-    return lowered.with_attr(SCRATCH, len(scratch))
+    written = lowered.with_body(write_out(lowered.body))
+    return written.with_attr(SCRATCH, len(scratch))
+
+
+def write_out(body: Stmt) -> Stmt:
+    """Statements in which no formula has Let, and what Let named is computed once."""
+    return rewrite_stmt(body, canonical, _write_out)
+
+
+def _write_out(node: Stmt) -> Stmt | None:
+    if isinstance(node, tirx.For) and node.kind == ForKind.VECTORIZED:
+        lanes = constant_int(node.extent)
+        if lanes is None or constant_int(node.min) != 0:
+            return node
+        return vectorised(node.loop_var, lanes, write_out(node.body))
+    if isinstance(node, tirx.BufferStore) and _names_parts(node.value):
+        binds, (value,) = share([canonical(node.value)])
+        return seq(binds, tirx.BufferStore(node.buffer, value, [canonical(i) for i in node.indices]))
+    return None
+
+
+def _names_parts(value: Expr) -> bool:
+    """Whether the formula has Let; one that TVM does not vectorise is left to it."""
+    nodes = list(walk([value]))
+    return any(isinstance(n, tirx.Let) for n in nodes) and all(
+        is_vectorisable(n) for n in walk([canonical(value)])
+    )

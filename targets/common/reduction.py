@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tvm import tirx
 from tvm.ir import Expr
-from tvm.tirx import ForKind, Stmt
+from tvm.tirx import Stmt
 
 from rten_aot.targets.common.access import Nest
 from rten_aot.targets.common.context import Context
@@ -19,6 +19,7 @@ from rten_aot.targets.common.expr import Buffer, constant_int, element_bits, i64
 from rten_aot.targets.common.loops import TILE_BYTES, load, seq, store, tile, when
 from rten_aot.targets.common.nests import At, can_vectorise, cost, is_big, nested
 from rten_aot.targets.common.stages import Axis, Reducer, Stage
+from rten_aot.targets.common.stmts import vectorised
 from rten_aot.targets.common.values import share
 
 
@@ -194,7 +195,7 @@ class _Reduction:
             if width == 1:
                 return seq(build(i64(0)))
             var = loops.var("v", width)
-            return tirx.For(var, i64(0), i64(width), ForKind.VECTORIZED, seq(build(var)))
+            return vectorised(var, width, seq(build(var)))
 
         if width > 1 and not self._vectorises(column):
             return loops.serial(

@@ -30,6 +30,7 @@ from rten_aot.targets.common.expr import (
 )
 from rten_aot.targets.common.loops import Loops
 from rten_aot.targets.common.stages import Kernel, Stage
+from rten_aot.targets.common.stmts import temporary
 
 
 class Interner:
@@ -240,6 +241,8 @@ class _Sharing:
         self._strict: set[int] = set()
         self._data: dict[int, bool] = {}
         self._varies: dict[int, bool] = {}
+        self._common: dict[int, Expr] = {}
+        self._places: set[Buffer] = set()
         self._hoisted: list[Stmt] = []
         self._binds: list[Stmt] = []
 
@@ -250,12 +253,12 @@ class _Sharing:
             self._uses[root] = self._uses.get(root, 0) + 1
             self._count(root, counted)
             self._mark_strict(root)
-        bound: dict[int, Expr] = {}
-        results = [self._build(root, bound, {}, self._binds) for root in roots]
+        results = [self._build(root, {}, self._binds) for root in roots]
         return self._hoisted, self._binds, results
 
     def _count(self, node: int, counted: set[int]) -> None:
-        if node in counted:
+        # Truth values are not bound, so what they are made of is used wherever they are.
+        if node in counted and not self._is_truth(node):
             return
         counted.add(node)
         for child in self._interner.operands[node]:
@@ -271,6 +274,9 @@ class _Sharing:
             operands = operands[:1]
         for child in operands:
             self._mark_strict(child)
+
+    def _is_truth(self, node: int) -> bool:
+        return dtype_of(self._interner.nodes[node]) == "bool"
 
     def _is_data(self, node: int) -> bool:
         """Whether the value is more than index arithmetic."""
@@ -300,54 +306,79 @@ class _Sharing:
         return known
 
     def _worth_binding(self, node: int) -> bool:
-        if not self._interner.operands[node] or not self._is_data(node):
+        if not self._interner.operands[node] or not self._is_data(node) or self._is_truth(node):
             return False
         return self._uses[node] > 1 or (node in self._strict and self._is_outer(node))
 
-    def _build(
-        self,
-        node: int,
-        bound: dict[int, Expr],
-        branch: dict[int, Expr],
-        lets: list[Stmt],
-    ) -> Expr:
-        """The expression of ``node``. ``bound``: what is bound for all; ``branch``, ``lets``: what is
-        bound in the branch being built (the same as ``bound`` and the statements outside).
+    def _build(self, node: int, known: dict[int, Expr], out: list[Stmt]) -> Expr:
+        """The expression of ``node``; what it needs first goes to ``out``.
+
+        ``known`` holds the nodes that have been built where ``out`` is, or outside it.
         """
-        for table in (bound, branch):
-            if node in table:
-                return table[node]
+        if node in known:
+            return known[node]
+        if node in self._common:
+            return self._common[node]
+        strict = node in self._strict
+        target = out
+        if strict:
+            target = self._hoisted if self._is_outer(node) else self._binds
         expr = self._interner.nodes[node]
         operands = self._interner.operands[node]
-        strict = node in self._strict
-        if is_call(expr, "if_then_else"):
-            condition = self._build(operands[0], bound, branch, lets)
-            arms = [self._build_branch(o, bound, branch) for o in operands[1:]]
-            result = rebuild(expr, [condition, *arms])
-        elif not operands:
+        if not operands:
             result = expr
+        elif is_call(expr, "if_then_else"):
+            result = self._build_choice(expr, operands, known, target)
         else:
-            result = rebuild(expr, [self._build(o, bound, branch, lets) for o in operands])
-        if not self._worth_binding(node):
-            # Index arithmetic is small; remembering it keeps the walk linear.
-            (bound if strict else branch)[node] = result
-            return result
-        var = tirx.Var("t", expr.ty)
-        if strict:
-            (self._hoisted if self._is_outer(node) else self._binds).append(tirx.Bind(var, result))
-            bound[node] = var
-        else:
-            lets.append(tirx.Bind(var, result))
-            branch[node] = var
-        return var
-
-    def _build_branch(self, node: int, bound: dict[int, Expr], branch: dict[int, Expr]) -> Expr:
-        inner = dict(branch)
-        lets: list[Stmt] = []
-        result = self._build(node, bound, inner, lets)
-        for bind in reversed(lets):
-            result = tirx.Let(bind.var, bind.value, result)
+            result = rebuild(expr, [self._build(o, known, out) for o in operands])
+        bound = isinstance(result, TensorLoad) and result.source in self._places
+        if self._worth_binding(node) and not bound:
+            result = self._bind(expr, result, target)
+        # Index arithmetic is small; remembering it keeps the walk linear.
+        (self._common if strict else known)[node] = result
         return result
+
+    def _build_choice(
+        self, expr: Expr, operands: Sequence[int], known: dict[int, Expr], out: list[Stmt]
+    ) -> Expr:
+        """An if_then_else, as a statement if its branches need statements."""
+        condition = self._build(operands[0], known, out)
+        branches: list[list[Stmt]] = [[], []]
+        arms = [
+            self._build(o, dict(known), stmts)
+            for o, stmts in zip(operands[1:], branches, strict=True)
+        ]
+        if not any(branches):
+            return rebuild(expr, [condition, *arms])
+        place = self._place(expr)
+        then, otherwise = (
+            tirx.SeqStmt([*stmts, tirx.BufferStore(place, arm, [i64(0)])])
+            if stmts
+            else tirx.BufferStore(place, arm, [i64(0)])
+            for stmts, arm in zip(branches, arms, strict=True)
+        )
+        out += [tirx.AllocBuffer(place), tirx.IfThenElse(condition, then, otherwise)]
+        return tirx.BufferLoad(place, [i64(0)])
+
+    def _bind(self, expr: Expr, value: Expr, out: list[Stmt]) -> Expr:
+        """A name for the value.
+
+        A load is bound to a variable. Anything else is put into a temporary buffer: TVM replaces
+        variables by the pure expressions they are bound to, at every level, in its simplifier and
+        again in its code generator, which takes time exponential in the depth of the formula.
+        """
+        if isinstance(expr, TensorLoad):
+            var = tirx.Var("t", expr.ty)
+            out.append(tirx.Bind(var, value))
+            return var
+        place = self._place(expr)
+        out += [tirx.AllocBuffer(place), tirx.BufferStore(place, value, [i64(0)])]
+        return tirx.BufferLoad(place, [i64(0)])
+
+    def _place(self, expr: Expr) -> Buffer:
+        place = temporary(dtype_of(expr))
+        self._places.add(place)
+        return place
 
 
 def computed_store(buffer: Buffer, value: Expr, indices: Sequence[Expr | int]) -> list[Stmt]:

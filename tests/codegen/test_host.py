@@ -26,7 +26,7 @@ N, M = (tirx.Var(name, "int64") for name in "nm")
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    """(n, m), (m) -> (n + m, 3 * m), (2, n)"""
+    """From (n, m) and (m) to (n, 3 * m) and (2, n)."""
 
     def build(b: Body, x: relax.Var, y: relax.Var) -> list[relax.Expr]:
         lines = b.call("relu", b.call("add", x, y))

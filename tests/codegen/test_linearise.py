@@ -187,7 +187,7 @@ def test_a_check_on_an_unknown_size_is_a_fault() -> None:
 def chosen(
     then: relax.Function, otherwise: relax.Function, *results: relax.TensorType
 ) -> tvm.IRModule:
-    """X (3), c -> If(c) -> exp"""
+    """An If over x (3) with condition c, and the exponential of its results."""
 
     def build(b: Body, x: relax.Var, c: relax.Var) -> list[relax.Expr]:
         kinds = relax.TupleType(list(results))

@@ -39,7 +39,7 @@ int32_t rten_aot_seen(int32_t which) {
 
 @cache
 def _failures() -> ctypes.CDLL:
-    """The stand-in for the native runtime's rten_aot_fail, loaded where the JIT looks for symbols."""
+    """A stand-in for the native runtime's rten_aot_fail, loaded where the JIT looks for it."""
     folder = Path(tempfile.mkdtemp())
     source, library = folder / "fail.c", folder / "fail.so"
     source.write_text(_FAIL)
@@ -61,9 +61,7 @@ class Sizes(list[int]):
     """A ``relax.ShapeExpr`` operand: sizes known to the caller."""
 
 
-def run(
-    name: str, *operands: Array | Sizes, symbolic: bool = False, **attrs: Any
-) -> list[Array]:
+def run(name: str, *operands: Array | Sizes, symbolic: bool = False, **attrs: Any) -> list[Array]:
     """The results of ``rten.<name>``; with ``symbolic`` every size is a run-time value."""
     function = registry._OPS[registry.PREFIX + name].te
     bound: dict[tirx.Var, int] = {}
@@ -82,7 +80,9 @@ def run(
             arguments.append([size(v) for v in operand])
         else:
             shape = [size(v) for v in operand.shape]
-            arguments.append(te.placeholder(shape, operand.dtype.name, name=f"x{len(placeholders)}"))
+            arguments.append(
+                te.placeholder(shape, operand.dtype.name, name=f"x{len(placeholders)}")
+            )
             placeholders.append(arguments[-1])
     result = function(*arguments, **attrs)
     outputs = [result] if isinstance(result, te.Tensor) else list(result)

@@ -9,7 +9,6 @@ import pytest
 
 import rten_aot.dialect.rnn  # noqa: F401
 from rten_aot.dialect.recurrence import LANES, blocks_of
-
 from tests.dialect.harness import failure, run
 from tests.support.reference import gru, lstm
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rten_aot
-from rten_aot.runtime.errors import ModelRunError
+from rten_aot.runtime.errors import InputError, ModelRunError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
@@ -227,5 +227,5 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
         rten_aot.ShapeError, match='"bad" \\(Add\\): sizes 2 and 3 cannot be broadcast'
     ):
         run_case(case)
-    with pytest.raises(ModelRunError, match='"bad" \\(Add\\): sizes cannot be broadcast'):
+    with pytest.raises(InputError, match='"bad" \\(Add\\): sizes cannot be broadcast'):
         run_case(case, "dynamic")

@@ -58,11 +58,19 @@ def gather_nd(id: str, x: Array, indices: Any, batch_dims: int = 0) -> Case:
 
     inputs = [x, i32(indices)]
     attrs = {"batch_dims": batch_dims}
-    return Case(f"gather_nd-{id}", "GatherND", inputs, expected, attrs, fixed=[(1, inputs[1].ndim - 1)])
+    return Case(
+        f"gather_nd-{id}", "GatherND", inputs, expected, attrs, fixed=[(1, inputs[1].ndim - 1)]
+    )
 
 
 def scatter(
-    op: str, id: str, x: Array, indices: Any, updates: Any, expected: Callable[..., Array], **attrs: Any
+    op: str,
+    id: str,
+    x: Array,
+    indices: Any,
+    updates: Any,
+    expected: Callable[..., Array],
+    **attrs: Any,
 ) -> Case:
     inputs = [x, i32(indices), np.array(updates, x.dtype)]
     name = "scatter_nd" if op == "ScatterND" else "scatter_elements"
@@ -91,6 +99,7 @@ def slices(id: str, x: Array, indices: Any, updates: Any, reduction: str = "none
 
 
 CUBE = numbers(3, 4, 5)
+PATCH = [[5, 3], [100, 9]]
 SPECIAL = np.array([1, np.nan, -np.inf, 4], np.float32)
 
 SUITE = Suite(
@@ -135,7 +144,7 @@ SUITE = Suite(
         elements("none", numbers(3, 3), np.zeros((0, 3)), np.zeros((0, 3)), 0),
         elements("large", numbers(300, 200), np.full((3, 200), -1), numbers(3, 200), 0),
         *[
-            elements(f"{r}-{d}", numbers(2, 5, dtype=d), [[1, 1], [-1, 4]], [[5, 3], [100, 9]], 1, r)
+            elements(f"{r}-{d}", numbers(2, 5, dtype=d), [[1, 1], [-1, 4]], PATCH, 1, r)
             for d in DTYPES
             for r in ("none", "add", "mul", "min", "max")
         ],
@@ -149,7 +158,7 @@ SUITE = Suite(
         slices("none", numbers(3, 3), np.zeros((0, 1)), np.zeros((0, 3))),
         slices("long", numbers(5, 100), [[4], [2]], numbers(2, 100)),
         *[
-            slices(f"{r}-{d}", numbers(4, 2, dtype=d), [[1], [-1], [1]], [[5, 3], [100, 9], [1, 2]], r)
+            slices(f"{r}-{d}", numbers(4, 2, dtype=d), [[1], [1]], PATCH, r)
             for d in DTYPES
             for r in ("none", "add", "mul", "min", "max")
         ],

@@ -24,7 +24,9 @@ def full(id: str, shape: Sequence[int], value: Any) -> Case:
     from onnx import numpy_helper
 
     filler = np.array([value])
-    tensor = numpy_helper.from_array(filler.astype(np.float32 if filler.dtype.kind == "f" else np.int64))
+    tensor = numpy_helper.from_array(
+        filler.astype(np.float32 if filler.dtype.kind == "f" else np.int64)
+    )
     want = np.full(shape, value, np.float32 if filler.dtype.kind == "f" else np.int32)
     return Case(
         f"constant_of_shape-{id}",
@@ -51,7 +53,7 @@ def one_hot(id: str, indices: Any, depth: int, values: Array, axis: int = -1) ->
         place = axis % (i.ndim + 1)
         wide = np.expand_dims(np.where(i < 0, i + depth, i), place)
         grid = np.arange(depth).reshape([-1 if a == place else 1 for a in range(i.ndim + 1)])
-        return np.where(wide == grid, v[1], v[0])
+        return np.asarray(np.where(wide == grid, v[1], v[0]))
 
     inputs = [indices, np.array(depth, np.int32), values]
     return Case(f"one_hot-{id}", "OneHot", inputs, expected, {"axis": axis}, constant=[1])
@@ -77,9 +79,7 @@ def eye(id: str, shape: tuple[int, int], k: int = 0, dtype: int | None = None) -
     return Case(f"eye_like-{id}", "EyeLike", [np.zeros(shape, np.uint8)], [want], attrs)
 
 
-def best(
-    id: str, x: Array, k: int, axis: int = -1, largest: int = 1, sorted: int = 1
-) -> Case:
+def best(id: str, x: Array, k: int, axis: int = -1, largest: int = 1, sorted: int = 1) -> Case:
     return Case(
         f"top_k-{id}",
         "TopK",

@@ -95,7 +95,7 @@ def depth_to_space(mode: str, x: Array, block: int) -> Case:
             y = x.reshape(n, block, block, depth, h, w).transpose(0, 3, 4, 1, 5, 2)
         else:
             y = x.reshape(n, depth, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
-        return y.reshape(n, depth, h * block, w * block)
+        return np.asarray(y.reshape(n, depth, h * block, w * block))
 
     name = f"depth_to_space-{mode}-{x.dtype}-{block}-{h}"
     return Case(name, "DepthToSpace", [x], expected, {"mode": mode, "blocksize": block})

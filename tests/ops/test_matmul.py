@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rten_aot
-from rten_aot.runtime.errors import ModelRunError
+from rten_aot.runtime.errors import InputError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 
@@ -144,5 +144,5 @@ def test_inner_sizes_must_agree(op: str) -> None:
     case = Case("bad", op, [rng(2, 3), rng(4, 5)], [])
     with pytest.raises(rten_aot.ShapeError, match="inner sizes of the product 3 and 4 differ"):
         run_case(case)
-    with pytest.raises(ModelRunError, match="inner sizes of the product differ"):
+    with pytest.raises(InputError, match="inner sizes of the product differ"):
         run_case(case, "dynamic")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rten_aot
-from rten_aot.runtime.errors import ModelRunError
+from rten_aot.runtime.errors import InputError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 
@@ -160,5 +160,5 @@ def test_an_input_smaller_than_the_kernel_is_refused() -> None:
     message = "the input with its padding is smaller than the kernel"
     with pytest.raises(rten_aot.ShapeError, match=message):
         run_case(small)
-    with pytest.raises(ModelRunError, match=message):
+    with pytest.raises(InputError, match=message):
         run_case(small, "dynamic")

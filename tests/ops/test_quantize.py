@@ -88,7 +88,7 @@ CASES = [
             ("int32", 1, [np.array([-(2**31), -5, 2**31 - 1], "int32"), f32(0.3).reshape(())]),
             ("no-zero-point", 1, [BYTES, np.array([0.5], "float32")]),
             ("axis", 1, [BYTES[:70].reshape(2, 5, 7), SCALES, BYTES[:5]]),
-            ("axis-last", -1, [BYTES[:70].reshape(2, 7, 5).view("int8"), SCALES, BYTES[:5].view("int8")]),
+            ("axis-last", -1, [BYTES[:70].reshape(2, 7, 5), SCALES, BYTES[:5]]),
             ("axis-first", 0, [BYTES[:20].reshape(5, 4), SCALES, BYTES[:5]]),
             ("empty", 0, [np.zeros((0, 3), "int8"), f32(2).reshape(())]),
         )

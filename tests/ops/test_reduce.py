@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rten_aot
-from rten_aot.runtime.errors import ModelRunError
+from rten_aot.runtime.errors import InputError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 NAN, INF = np.nan, np.inf
@@ -197,7 +197,7 @@ def test_the_extreme_of_nothing_is_an_error(op: str) -> None:
     message = f'"none" \\({op}\\): axis 1 is empty'
     with pytest.raises(rten_aot.ShapeError, match=message):
         run_case(case, "folded")
-    with pytest.raises(ModelRunError, match=message):
+    with pytest.raises(InputError, match=message):
         run_case(case, "dynamic")
 
 

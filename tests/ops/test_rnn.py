@@ -51,7 +51,8 @@ def layer(
         operands.pop()
 
     def expected(*given: Array | None) -> list[Array]:
-        x, w, r, b, counts, h0, c0 = [*given, *[None] * (7 - len(given))]
+        missing: list[Array | None] = [None] * (7 - len(given))
+        x, w, r, b, counts, h0, c0 = (*given, *missing)
         assert x is not None
         assert w is not None
         assert r is not None
@@ -78,7 +79,19 @@ def layer(
         attrs["direction"] = direction
     if linear_before_reset is not None:
         attrs["linear_before_reset"] = linear_before_reset
-    weights = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (5, 0), (5, 2), (6, 0), (6, 2)]
+    weights = [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+        (3, 0),
+        (3, 1),
+        (5, 0),
+        (5, 2),
+        (6, 0),
+        (6, 2),
+    ]
     return Case(
         f"{op.lower()}-{id}",
         op,

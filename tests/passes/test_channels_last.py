@@ -177,7 +177,7 @@ def test_padding_with_a_value_that_is_an_operand() -> None:
 
 
 def test_quantisation_along_channels() -> None:
-    scale, zero = np.float32([0.1, 0.2, 0.3, 0.4]), np.uint8([1, 2, 3, 4])
+    scale, zero = np.array([0.1, 0.2, 0.3, 0.4], np.float32), np.array([1, 2, 3, 4], np.uint8)
 
     def build(b: Body, x: relax.Var) -> relax.Var:
         y = b.conv(x, const(WEIGHT))

@@ -76,7 +76,7 @@ def test_a_value_inside_a_chain_that_others_use_too() -> None:
 
 
 def test_groups_of_results() -> None:
-    data = np.float32([3, 5, 5, 1])
+    data = np.array([3, 5, 5, 1], np.float32)
 
     def before(b: Body, x: relax.Var) -> list[relax.Expr]:
         best = b.emit(call("top_k", const(data), shape(2), axis=0, largest=True))
@@ -151,7 +151,7 @@ def test_branches_are_folded_and_conditions_stay() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -0.0, np.nan, np.inf, 1e-45])
 def test_special_values_survive(value: float) -> None:
-    data = np.float32([value])
+    data = np.array([value], np.float32)
     mod = module(lambda b, x: [x, b.call("negative", const(data))], tensor("x", 1))
     _, got = run(fold(mod), np.zeros(1, np.float32))
     np.testing.assert_array_equal(np.signbit(got), ~np.signbit(data))

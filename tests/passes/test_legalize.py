@@ -68,7 +68,7 @@ def test_groups_of_results() -> None:
         best = b.emit(call("top_k", x, shape(2), axis=0, largest=False))
         return [b.emit(relax.TupleGetItem(best, i)) for i in (1, 0)]
 
-    indices, values = run(module(build, tensor("x", 4)), np.float32([3, 1, 2, 1]))
+    indices, values = run(module(build, tensor("x", 4)), np.array([3, 1, 2, 1], np.float32))
     np.testing.assert_array_equal(indices, [1, 3])
     np.testing.assert_array_equal(values, [1, 1])
 

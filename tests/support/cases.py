@@ -40,7 +40,7 @@ class Case:
 
     Modes: "static" has the shapes in the file, "dynamic" a separate symbol for every size,
     "constant" stores all inputs but the first in the file, "folded" all of them. Inputs in
-    ``constant`` are stored in every mode, and sizes in ``fixed``, pairs of input and axis, are never
+    ``constant`` are stored in every mode; sizes in ``fixed``, pairs of input and axis, are never
     symbols.
 
     ``attrs`` are those of ONNX; ``rten`` are those of the .rten schema, for what rten-convert
@@ -128,18 +128,14 @@ class Suite:
         return [case for case in self._cases if mode in case.modes and case.distinct(mode)]
 
 
-def outcomes(
-    cases: Sequence[Case], mode: Mode
-) -> dict[str, list[list[Array]] | Exception]:
+def outcomes(cases: Sequence[Case], mode: Mode) -> dict[str, list[list[Array]] | Exception]:
     """Results by case, a list for each number of threads, or why there are none."""
     written = [case for case in cases if case.rten is not None]
     converted = [case for case in cases if case.rten is None]
     return _halving(written, mode) | _halving(converted, mode)
 
 
-def _halving(
-    cases: Sequence[Case], mode: Mode
-) -> dict[str, list[list[Array]] | Exception]:
+def _halving(cases: Sequence[Case], mode: Mode) -> dict[str, list[list[Array]] | Exception]:
     if not cases:
         return {}
     try:
@@ -252,8 +248,5 @@ def write_directly(cases: Sequence[Case], mode: Mode, path: Path) -> None:
 
 
 def _dtype(x: Array) -> DType:
-    match x.dtype.name:
-        case "float32" | "int8" | "uint8":
-            return x.dtype.name  # type: ignore[return-value]
-        case _:
-            return "int32"
+    names: dict[str, DType] = {"float32": "float32", "int8": "int8", "uint8": "uint8"}
+    return names.get(x.dtype.name, "int32")

@@ -21,7 +21,7 @@ _REDUCTIONS: dict[str, Any] = {
 
 def scatter_elements(x: Array, indices: Array, updates: Array, axis: int, reduction: str) -> Array:
     """ScatterElements; updates come one after the other."""
-    result = x.copy()
+    result: Array = x.copy()
     for where in np.ndindex(*indices.shape):
         target = list(where)
         target[axis] = indices[where]
@@ -32,7 +32,7 @@ def scatter_elements(x: Array, indices: Array, updates: Array, axis: int, reduct
 
 def scatter_nd(x: Array, indices: Array, updates: Array, reduction: str) -> Array:
     """ScatterND; updates come one after the other."""
-    result = x.copy()
+    result: Array = x.copy()
     for where in np.ndindex(*indices.shape[:-1]):
         place = tuple(indices[where])
         result[place] = _REDUCTIONS[reduction](result[place], updates[where])
@@ -73,7 +73,7 @@ def lstm(
     reverse: bool = False,
     lengths: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """LSTM from the products with its inputs on: ``x`` is [steps, batch, directions, 4 * hidden]."""
+    """LSTM from the products with its inputs on: [steps, batch, directions, 4 * hidden]."""
     directions, batch, hidden = h0.shape
     h, c = h0.astype(float), c0.astype(float)
     y = np.zeros((x.shape[0], directions, batch, hidden))

@@ -25,7 +25,7 @@ def assert_matches(got: npt.NDArray[Any], want: npt.NDArray[Any], kind: Class) -
     The environment variable RTEN_AOT_ULP=n allows n units in the last place instead.
     """
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
-    if want.dtype.kind in "bi" and want.dtype.itemsize != 1 or want.dtype == np.bool_:
+    if (want.dtype.kind in "bi" and want.dtype.itemsize != 1) or want.dtype == np.bool_:
         want = want.astype(np.int32)
     elif want.dtype.kind == "f":
         want = want.astype(np.float32)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import tvm
 from tvm import relax
 
 import rten_aot.dialect.generate
 import rten_aot.dialect.indexing  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
+from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
+from rten_aot.importer.known import Element, is_symbolic, whole
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import ceil_div, maximum
@@ -31,35 +31,34 @@ def constant_of_shape(ctx: OpContext, shape: relax.Expr) -> relax.Expr:
     return ctx.call("full", ctx.shape_expr(sizes), value=value, dtype=dtype)
 
 
-@op("Range", limits="operands must be constants or, of integers, made of the inputs' sizes")
+@op("Range", limits="operands must be constants or made of the inputs' sizes")
 def range_(ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Range.html."""
-    if ctx.dtype(start) == "float32":
-        return _float_range(ctx, *(_number(ctx, x) for x in (start, limit, delta)))
-    first, end, step = (_scalar(ctx, x) for x in (start, limit, delta))
-    if not isinstance(step, int):
-        ctx.fail("delta must be constant")
+    values = [_element(ctx, x) for x in (start, limit, delta)]
+    if ctx.dtype(start) == "float32" and not any(map(is_symbolic, values)):
+        return _float_range(ctx, *map(float, values))
+    first, end, step = map(whole, values)
+    if not isinstance(step, int) or first is None or end is None:
+        ctx.fail("delta must be constant, and with sizes all operands must be whole numbers")
     if step == 0:
         ctx.shape_error("delta is 0")
     distance = end - first if step > 0 else first - end
     count = maximum(ceil_div(distance, abs(step)), 0)
     if isinstance(first, int) and isinstance(count, int) and count <= MAX_KNOWN_ELEMENTS:
-        return ctx.known(np.array([first + i * step for i in range(count)], object), "int32")
-    return ctx.call("arange", ctx.shape_expr([first, step]), ctx.shape_expr([count]))
+        numbers = np.array([first + i * step for i in range(count)], object)
+        return ctx.known(numbers, ctx.dtype(start))
+    operands = [ctx.shape_expr([first, step]), ctx.shape_expr([count])]
+    return ctx.call("arange", *operands, dtype=ctx.dtype(start))
 
 
-def _scalar(ctx: OpContext, x: relax.Expr) -> Size:
-    values = ctx.ints(x, "start, limit and delta")
-    if len(values) != 1:
+def _element(ctx: OpContext, x: relax.Expr) -> Element:
+    content = ctx.contents(x)
+    if content is None:
+        ctx.fail("start, limit and delta must be known at compile time (constants or sizes)")
+    if content.size != 1:
         ctx.shape_error("start, limit and delta must have one element each")
-    return values[0]
-
-
-def _number(ctx: OpContext, x: relax.Expr) -> float:
-    value = ctx.contents(x)
-    if value is None or value.size != 1 or isinstance(value.flat[0], tvm.ir.Expr):
-        ctx.fail("start, limit and delta must be constant numbers")
-    return float(value.flat[0])
+    value: Element = content.flat[0]
+    return value
 
 
 def _float_range(ctx: OpContext, start: float, limit: float, step: float) -> relax.Expr:

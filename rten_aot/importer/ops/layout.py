@@ -1,4 +1,4 @@
-"""Reshape, Transpose and other operators that change how elements are arranged, not what they are."""
+"""Reshape, Transpose and other operators that arrange elements anew."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def _parameters(
     stated, shape = ctx.attrs.int("axis"), ctx.shape(x)
     # One number, of whatever rank, stands for all of the tensor; the axis is of no matter then.
     single = all(size == 1 for size in ctx.shape(scale))
-    if single or ctx.rank(scale) == 1 and not -len(shape) <= stated < len(shape):
+    if single or (ctx.rank(scale) == 1 and not -len(shape) <= stated < len(shape)):
         for name, values in given.items():
             for size in ctx.shape(values):
                 ctx.equal_dims(size, 1, f"one number is needed as {name}; sizes")

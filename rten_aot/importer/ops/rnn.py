@@ -69,7 +69,7 @@ def gru(
     bias, inner = None, ctx.const(np.zeros([layer.directions, layer.blocks * LANES], np.float32))
     if b is not None:
         # The reset gate scales the recurrent bias of the hidden gate; the others are mere sums.
-        kept = ctx.const(np.repeat(np.float32([1, 1, 0]), hidden))
+        kept = ctx.const(np.repeat(np.array([1, 1, 0], np.float32), hidden))
         of_input, recurrent = (cut(ctx, b, [(1, i * 3 * hidden, 3 * hidden, 1)]) for i in (0, 1))
         bias = ctx.call("add", of_input, ctx.call("multiply", recurrent, kept))
         own = cut(ctx, b, [(1, 5 * hidden, hidden, 1)])

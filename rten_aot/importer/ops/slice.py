@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
 from tvm import relax
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.known import never_negative
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import ceil_div, choose, expr, maximum, minimum
 
@@ -22,8 +27,9 @@ def slice_(
     axes: relax.Expr | None = None,
     steps: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Elements from start to end, exclusive, along some axes; negative positions count from the
-    end, and those past an end are clamped.
+    """Elements from start to end, exclusive, along some axes.
+
+    Negative positions count from the end, and those past an end are clamped.
     """
     begins, stops = ctx.ints(starts, "starts"), ctx.ints(ends, "ends")
     rank, shape = ctx.rank(x), ctx.shape(x)
@@ -57,17 +63,22 @@ def extent(begin: Size, stop: Size, step: int, size: Size) -> tuple[Size, Size]:
 
     The first position is right only if there are any.
     """
+    last: Size
     if step > 0:
         first = _from_end(begin, size, lambda b: b, lambda b: maximum(b, 0))
         last = size if stop_is_far(stop) else _from_end(stop, size, lambda e: minimum(e, size))
-        return first, maximum(ceil_div(last - first, step), 0)
+        return first, _count(ceil_div(last - first, step))
     end = size - 1
     first = end if stop_is_far(begin) else _from_end(begin, size, lambda b: minimum(b, end))
     if isinstance(stop, int) and stop <= -_FAR:
-        last: Size = -1
+        last = -1
     else:
         last = _from_end(stop, size, lambda e: e, lambda e: maximum(e, -1))
-    return first, maximum(ceil_div(first - last, -step), 0)
+    return first, _count(ceil_div(first - last, -step))
+
+
+def _count(size: Size) -> Size:
+    return size if never_negative(size) else maximum(size, 0)
 
 
 def stop_is_far(position: Size) -> bool:
@@ -75,10 +86,17 @@ def stop_is_far(position: Size) -> bool:
     return isinstance(position, int) and position >= _FAR
 
 
-def _from_end(position, size, positive, negative=lambda p: p):  # type: ignore[no-untyped-def]
+def _from_end(
+    position: Size,
+    size: Size,
+    positive: Callable[[Size], Size],
+    negative: Callable[[Size], Size] = lambda p: p,
+) -> Size:
     """``positive(position)``, or ``negative(position + size)`` if it counts from the end."""
     if isinstance(position, int):
         return positive(position) if position >= 0 else negative(position + size)
+    if never_negative(position):
+        return positive(position)
     behind = negative(position + size)
     return choose(position < expr(0), behind, positive(position))
 
@@ -95,8 +113,8 @@ def cut(ctx: OpContext, x: relax.Expr, cuts: list[tuple[int, Size, Size, int]]) 
         return x
     plain = all(isinstance(n, int) for _, first, size, _ in cuts for n in (first, size))
     constant, content = ctx.constant_array(x), ctx.contents(x)
-    if plain and (constant is not None or content is not None):
-        data = content if constant is None else constant
+    data: npt.NDArray[Any] | None = content if constant is None else constant
+    if plain and data is not None:
         for axis, first, size, step in cuts:
             data = data.take([first + i * step for i in range(size)], axis)
         return ctx.known(data, ctx.dtype(x)) if constant is None else ctx.const(data)
