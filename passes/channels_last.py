@@ -174,8 +174,11 @@ class ChannelsLast:
         return self._permuted(wide, [0, *range(2, rank), 1])
 
     def _axes(self, value: relax.Call, definition: OpDef) -> Forms | None:
-        rank = len(_shape(value.args[0]))
-        if rank < 3 or not any(self._prefers_last(a, rank) for a in value.args):
+        operands = list(value.args)
+        rank = len(_shape(operands[0]))
+        is_peer = [isinstance(a.ty, relax.TensorType) and len(_shape(a)) == rank for a in operands]
+        peers = [a for a, peer in zip(operands, is_peer, strict=True) if peer]
+        if rank < 3 or not any(self._prefers_last(a, rank) for a in peers):
             return None
         attrs = attrs_of(value)
         if "axis" in attrs:
@@ -183,7 +186,8 @@ class ChannelsLast:
         if "axes" in attrs:
             attrs["axes"] = [_moved(a, rank) for a in attrs["axes"]]
         args = [
-            self._last(a) if len(_shape(a)) == rank else self._plain(a) for a in value.args
+            self._last(a) if peer else self._plain(a)
+            for a, peer in zip(operands, is_peer, strict=True)
         ]
         return self._result(definition, args, attrs)
 

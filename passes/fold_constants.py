@@ -6,7 +6,7 @@ so that folding never changes a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TypeAlias
 
 import numpy as np
@@ -18,8 +18,8 @@ from rten_aot.dialect.functions import bindings, result_of
 from rten_aot.dialect.registry import attrs_of, op_def
 from rten_aot.passes.base import Rewriter, relax_functions
 
-Evaluate: TypeAlias = Callable[[tvm.IRModule], Sequence[npt.NDArray[np.generic]]]
-"""Runs a module whose ``main`` takes nothing; gives its results."""
+Evaluate: TypeAlias = Callable[[tvm.IRModule], "Sequence[npt.NDArray[np.generic]] | None"]
+"""Runs a module whose ``main`` takes nothing; gives its results, None if the run fails."""
 
 MAX_GROWTH = 4
 """A folded value may be this many times as large as the constants it is made of …"""
@@ -65,8 +65,39 @@ class ReplaceVariables(Rewriter):
 
 
 def fold_constants(mod: tvm.IRModule, evaluate: Evaluate) -> tvm.IRModule:
-    """The module with constant expressions computed."""
+    """The module with constant expressions computed.
+
+    What fails when it is computed, such as a division by zero, is left to fail in the run that
+    needs it.
+    """
     mod = MoveConstants().run(mod)
+    _, wanted = _constants(mod)
+    values = _values(mod, wanted, evaluate)
+    return ReplaceVariables(values).run(mod) if values else mod
+
+
+def _values(
+    mod: tvm.IRModule, wanted: Sequence[relax.Var], evaluate: Evaluate
+) -> dict[relax.Var, npt.NDArray[np.generic]]:
+    """The values of those of the variables that can be computed, found by halving."""
+    if not wanted:
+        return {}
+    arrays = evaluate(_constants(mod, set(wanted))[0])
+    if arrays is not None:
+        return dict(zip(wanted, arrays, strict=True))
+    if len(wanted) == 1:
+        return {}
+    half = len(wanted) // 2
+    return _values(mod, wanted[:half], evaluate) | _values(mod, wanted[half:], evaluate)
+
+
+def _constants(
+    mod: tvm.IRModule, keep: Set[relax.Var] | None = None
+) -> tuple[tvm.IRModule, list[relax.Var]]:
+    """A module whose ``main`` computes constants of all functions, and their variables in order.
+
+    ``keep`` are the variables to be computed, by default all that something else uses.
+    """
     builder = relax.BlockBuilder()
     wanted: list[relax.Var] = []
     with builder.function("main", []):
@@ -75,14 +106,12 @@ def fold_constants(mod: tvm.IRModule, evaluate: Evaluate) -> tvm.IRModule:
             for _, function in relax_functions(mod):
                 copies = _foldable(function, builder)
                 used = _used_outside(function, copies)
+                used = [v for v in used if keep is None or v in keep]
                 wanted += used
                 results += [copies[v] for v in used]
             output = builder.emit_output(tvm.ir.Tuple(results))
         builder.emit_func_output(output)
-    if not wanted:
-        return mod
-    arrays = evaluate(builder.get())
-    return ReplaceVariables(dict(zip(wanted, arrays, strict=True))).run(mod)
+    return builder.get(), wanted
 
 
 def _foldable(function: relax.Function, builder: relax.BlockBuilder) -> dict[relax.Var, relax.Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -29,8 +30,9 @@ from rten_aot.importer import ImportedModel, TensorSpec, import_model
 from rten_aot.options import Emit, default_output
 from rten_aot.passes.apply_schedules import apply_schedules
 from rten_aot.passes.base import is_relax
+from rten_aot.passes.fold_constants import Evaluate
 from rten_aot.passes.pipeline import lower, optimise
-from rten_aot.runtime import load
+from rten_aot.runtime import ModelRunError, load
 from rten_aot.targets import get_machine
 from rten_aot.targets.base import Machine
 
@@ -50,6 +52,7 @@ def compile(
 ) -> Path:
     """Compile a model; see ``rten_aot.compile``, which has the same parameters."""
     out = Path(output) if output is not None else default_output(model, emit)
+    _check_output(out)
     begin = time.perf_counter()
     note = explain or ignore_note
 
@@ -113,11 +116,11 @@ def _checks(imported: ImportedModel) -> dict[str, list[SizeCheck]]:
     }
 
 
-def _evaluator(machine: Machine) -> Callable[[tvm.IRModule], list[npt.NDArray[np.generic]]]:
+def _evaluator(machine: Machine) -> Evaluate:
     """Runs modules without inputs, for constant folding, on the machine that compiles."""
     host = machine if machine.runs_here() else get_machine("llvm -mcpu=native")
 
-    def evaluate(mod: tvm.IRModule) -> list[npt.NDArray[np.generic]]:
+    def evaluate(mod: tvm.IRModule) -> list[npt.NDArray[np.generic]] | None:
         code = _schedule(lower(mod, fused=False), {}, host, ignore_note, lambda _name: None)
         names = [f"output_{i}" for i in range(len(code.program.output_types))]
         outputs = [
@@ -130,7 +133,10 @@ def _evaluator(machine: Machine) -> Callable[[tvm.IRModule], list[npt.NDArray[np
             library = Path(folder, "constants.so")
             make_library(code, host, lambda _size: interface, library)
             with load(library, num_threads=1) as model:
-                return list(model())
+                try:
+                    return list(model())
+                except ModelRunError:
+                    return None
 
     return evaluate
 
@@ -191,6 +197,17 @@ def _facts(
             "ziglang": metadata.version("ziglang"),
         },
     }
+
+
+def _check_output(path: Path) -> None:
+    """Fail before the work, not after it, where the file cannot be written."""
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 def _write(path: Path, text: str) -> Path:

@@ -45,9 +45,10 @@ def get_machine(
     """The machine that ``target`` names.
 
     Args:
-        target: one of ``names()``, possibly followed by options as in ``llvm -mcpu=native -mattr=+a``.
-        mcpu: LLVM's name of the CPU, or ``native``. Without it ``llvm`` means CPUs of the last fifteen
-            years (x86-64-v2) or any 64-bit Arm.
+        target: one of ``names()``, possibly followed by options, as in
+            ``llvm -mcpu=native -mattr=+a``.
+        mcpu: LLVM's name of the CPU, or ``native``. Without it ``llvm`` means CPUs of the last
+            fifteen years (x86-64-v2) or any 64-bit Arm.
         mattr: features to add or leave out, ``+a,-b`` or a list of such words.
         mtriple: the system, as LLVM names it.
 
@@ -166,8 +167,8 @@ def _used_features(triple: str, cpu: str, attrs: Sequence[str] = ()) -> frozense
 def _native(arch: str, triple: str) -> tuple[str, tuple[str, ...]]:
     """CPU and attributes of this computer.
 
-    Virtual machines hide features of the CPU whose name they show, so the flags have the last word: if
-    the name promises more, the best general level that the flags hold takes its place.
+    Virtual machines hide features of the CPU whose name they show, so the flags have the last word:
+    if the name promises more, the best general level that the flags hold takes its place.
     """
     present = host.features(_feature_table(arch))
     name = host.cpu_name()

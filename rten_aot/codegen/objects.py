@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -56,12 +57,12 @@ def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> 
     """Plain C functions in the form that the code generator takes."""
     mod = tvm.IRModule({tvm.ir.GlobalVar(n): _exported(n, f) for n, f in functions.items()})
     # TVM's own pipeline is for schedules made of blocks. Here loops are written as they are to be:
-    # its many simplifications find nothing, and took twenty times as long as all of LLVM.
+    # its many simplifications find nothing, and took twenty times as long as all of LLVM. Narrowing
+    # indices to 32 bits would hide from the code generator that vector accesses are contiguous.
     passes = tvm.transform.Sequential(
         [
             tirx.transform.BindTarget(tvm.target.Target(target, host=target)),
             tirx.transform.FlattenBuffer(),
-            tirx.transform.NarrowDataType(32),
             tirx.transform.VectorizeLoop(True),
             tirx.transform.StorageRewrite(),
             tirx.transform.UnrollLoop(),
@@ -87,9 +88,19 @@ def generate(
     module = tvm.get_global_func("target.build.llvm")(lower(functions, target), target)
     if kind == "o":
         module.write_to_file(str(path), "o")
+    elif kind == "s":
+        path.write_text(module.inspect_source("asm"))
     else:
-        path.write_text(module.inspect_source("asm" if kind == "s" else "ll"))
+        path.write_text(_without_addresses(module.inspect_source("ll")))
     return path
+
+
+def _without_addresses(text: str) -> str:
+    """LLVM IR with numbered alias classes: TVM names them by the addresses of its objects."""
+    numbers: dict[str, int] = {}
+    return re.sub(
+        r'(?<=!")0x[0-9a-f]+', lambda m: f"buffer{numbers.setdefault(m[0], len(numbers))}", text
+    )
 
 
 _GROUPS: list[tuple[dict[str, tirx.PrimFunc], Path]] = []

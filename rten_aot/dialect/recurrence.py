@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tvm import te, tirx
-from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, IfThenElse, Stmt
+from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, ForKind, IfThenElse, Stmt
 
 from rten_aot.dialect.failure import Failure, fail
 from rten_aot.dialect.lets import vector_store
-from rten_aot.dialect.loops import Cell, contiguous, int64, loop, parallel, seq, vector
+from rten_aot.dialect.loops import Cell, contiguous, int64, loop, parallel, seq, static, vector
 
 LANES = 16
+PARALLEL_HIDDEN = 512
+"""From so many hidden units on, threads gain more from sharing a step than waking them costs."""
 
 
 def blocks_of(hidden: int) -> int:
@@ -49,6 +51,16 @@ class Walk:
     def row(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body`` for each hidden unit."""
         return contiguous(self.hidden, LANES, body)
+
+    def units(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """``body`` for each block of hidden units, which threads share if there is much to do.
+
+        Where several rows can go to several threads, they do that instead (``run``).
+        """
+        alone = static(self.directions * self.batch) == 1
+        large = self.hidden >= PARALLEL_HIDDEN
+        kind = ForKind.PARALLEL if alone and large else ForKind.SERIAL
+        return loop(self.blocks, body, kind=kind, name="unit")
 
     def emit(self, y: Buffer, h: Buffer, at: Step) -> Stmt:
         """Copy the new state to the output."""

@@ -20,7 +20,7 @@ from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, Stmt
 from rten_aot.dialect import vector_math
 from rten_aot.dialect.direct import direct
 from rten_aot.dialect.lets import vector_store
-from rten_aot.dialect.loops import int64, loop, seq, vector
+from rten_aot.dialect.loops import int64, seq, vector
 from rten_aot.dialect.recurrence import LANES, Accumulators, Step, Walk
 from rten_aot.dialect.registry import Pattern, define
 
@@ -97,7 +97,7 @@ def lstm(
 
         def step(at: Step) -> Stmt:
             return seq(
-                loop(walk.blocks, lambda unit: block(at, unit), name="unit"),
+                walk.units(lambda unit: block(at, unit)),
                 walk.emit(y, h, at),
             )
 
@@ -166,7 +166,7 @@ def gru(
 
         def step(at: Step) -> Stmt:
             return seq(
-                loop(walk.blocks, lambda unit: block(at, unit), name="unit"),
+                walk.units(lambda unit: block(at, unit)),
                 walk.emit(y, h, at),
             )
 
@@ -248,8 +248,8 @@ def gru_reset_first(
 
         def step(at: Step) -> Stmt:
             return seq(
-                loop(walk.blocks, lambda unit: gate_block(at, unit), name="unit"),
-                loop(walk.blocks, lambda unit: hidden_block(at, unit), name="unit"),
+                walk.units(lambda unit: gate_block(at, unit)),
+                walk.units(lambda unit: hidden_block(at, unit)),
                 walk.emit(y, h, at),
             )
 

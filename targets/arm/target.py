@@ -1,7 +1,7 @@
 """Tables of Arm machines.
 
-Cache sizes are those of Arm's technical reference manuals (https://developer.arm.com), for the level 2
-cache one core's share of the usual configuration.
+Cache sizes are those of Arm's technical reference manuals (https://developer.arm.com), for the
+level 2 cache one core's share of the usual configuration.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ FEATURES: Mapping[str, str] = {
     "sve": "sve",
     "sve2": "sve2",
 }
-"""Features that the code generator may use by itself and that not every aarch64 CPU has: LLVM's name
-to the flag in Linux's /proc/cpuinfo."""
+"""Features that the code generator may use by itself and that not every aarch64 CPU has: LLVM's
+name to the flag in Linux's /proc/cpuinfo."""
 
 ARMV7_FEATURES: Mapping[str, str] = {
     "d32": "vfpd32",

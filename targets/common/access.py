@@ -1,7 +1,7 @@
 """How the memory accesses of a loop nest depend on its axes: strides, and which axes are one.
 
-Axes that all accesses run through as if they were one longer axis are collapsed, so that a contiguous
-elementwise kernel is a single flat loop, whatever the rank of its tensors.
+Axes that all accesses run through as if they were one longer axis are collapsed, so that a
+contiguous elementwise kernel is a single flat loop, whatever the rank of its tensors.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Nest:
     """A set of values over common axes, with the axes collapsed as far as all accesses allow.
 
     After construction ``axes`` are the collapsed axes (``origins`` says which old axis each begins
-    with), and ``values`` and ``places`` are written in them. ``loads`` and ``stores`` list the accesses.
+    with), and ``values`` and ``places`` are written in them. ``loads`` and ``stores`` list the
+    accesses.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ SCRATCH = "rten.scratch"
 class Context:
     """A kernel on its way to loops.
 
-    Rules read operands with ``values.load(buffer, indices)``, make loops with ``loops``, store results
-    with ``epilogue(stage).emit(acc, indices)``.
+    Rules read operands with ``values.load(buffer, indices)``, make loops with ``loops``, store
+    results with ``epilogue(stage).emit(acc, indices)``.
     """
 
     def __init__(self, kernel: Kernel, machine: Machine, note: Callable[[str], None]) -> None:
@@ -51,8 +51,9 @@ class Context:
         return self.scratch(shape, stage.dtype, f"{stage.name}_mem")
 
     def epilogue(self, stage: Stage) -> Epilogue:
-        """The epilogue of ``stage``. Use one for each stage, and call ``finish(epilogue)`` when the
-        loops are made.
+        """The epilogue of ``stage``.
+
+        Use one for each stage, and call ``finish(epilogue)`` when the loops are made.
         """
         return Epilogue(self.kernel, stage, self.values, self.loops, self.storage)
 
@@ -67,8 +68,9 @@ class Context:
         self.done.update(s.buffer for s in epilogue.absorbed)
 
     def materialise(self, buffer: Buffer) -> Stmt:
-        """Loops that compute a producer stage into memory, from where it is loaded afterwards; no
-        statement for what is in memory already.
+        """Loops that compute a producer stage into memory, from where it is loaded afterwards.
+
+        They do nothing for what is in memory already.
         """
         from rten_aot.targets.common.elementwise import schedule_spatial
 

@@ -1,7 +1,7 @@
 """Loops for spatial stages: every element of the results is an expression of its indices.
 
-Axes are collapsed, the outer ones shared out to threads, the innermost one cut into vectors. A result
-whose operands run along another axis (a transposition) is computed in small square blocks.
+Axes are collapsed, the outer ones shared out to threads, the innermost one cut into vectors. A
+result whose operands run along another axis (a transposition) is computed in small square blocks.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from rten_aot.targets.common.nests import (
     nested,
     turning_points,
 )
+from rten_aot.targets.common.sharing import share, share_around
 from rten_aot.targets.common.stages import Axis, Stage
 from rten_aot.targets.common.stmts import vectorised
-from rten_aot.targets.common.values import guards, share, share_around
+from rten_aot.targets.common.values import guards
 
 BLOCK = 16
 """Side of the blocks of a transposition: one cache line of float32."""

@@ -1,4 +1,4 @@
-"""What follows a reduction or anchor element by element, computed while its result is in registers."""
+"""What follows a reduction or anchor element by element, computed on its result in registers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.expr import Buffer, constant_int, i64, loads, same, substitute
 from rten_aot.targets.common.loops import Loops
+from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stages import Kernel, Stage
-from rten_aot.targets.common.values import Values, share
+from rten_aot.targets.common.values import Values
 
 
 class Epilogue:
@@ -30,7 +31,7 @@ class Epilogue:
         loops: Loops,
         storage: Callable[[Stage], Buffer],
     ) -> None:
-        """``storage`` allocates the buffer for the result of a stored stage when it is first needed."""
+        """``storage`` allocates the buffer of a stored stage when it is first needed."""
         self._values = values
         self._loops = loops
         self._points = [tirx.Var(f"p{d}", "int64") for d in range(len(anchor.spatial))]
@@ -49,8 +50,10 @@ class Epilogue:
         self._allocated: dict[Buffer, Buffer] = {}
 
     def emit(self, acc: Expr, indices: Sequence[Expr | int]) -> list[Stmt]:
-        """Statements that store everything that depends on element ``indices`` of the anchor, whose
-        final value is ``acc``.
+        """Statements that store all that depends on element ``indices`` of the anchor.
+
+        ``acc`` is that element's final value. They may stand in a vectorised loop that a ``Loops``
+        object makes.
         """
         values, places = self.results(acc, indices)
         binds, values = share(values)
@@ -79,7 +82,7 @@ class Epilogue:
         )
 
     def finish(self) -> None:
-        """Tell ``values`` that the stored results can be loaded; call it after the anchor's loops."""
+        """Tell ``values`` that the stored results can be loaded: the anchor's loops are made."""
         for stage in self.stored:
             self._values.put_in_memory(stage.buffer, self._storage(stage))
 

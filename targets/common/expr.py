@@ -71,8 +71,9 @@ def constant_int(expr: Expr | int) -> int | None:
 
 
 def is_vectorisable(expr: Expr) -> bool:
-    """Whether TVM can turn this node (not its operands) into a vector operation; a statement with
-    another node becomes a scalar loop, in which bindings of vectors are lost.
+    """Whether TVM can turn this node (not its operands) into a vector operation.
+
+    A statement with another node becomes a scalar loop, in which bindings of vectors are lost.
     """
     if not isinstance(expr, Call):
         return True
@@ -181,8 +182,10 @@ def substitute(expr: Expr, mapping: Mapping[tirx.Var, Expr]) -> Expr:
 
 
 def canonical(expr: Expr) -> Expr:
-    """``expr`` in the form that the schedules expect: without Let (uses of a bound variable refer to its
-    value), and without those calls that TVM does not vectorise but that have an equal that it does.
+    """``expr`` in the form that the schedules expect.
+
+    It is without Let (uses of a bound variable refer to its value), and without those calls that
+    TVM does not vectorise but that have an equal that it does.
     """
     values: dict[tirx.Var, Expr] = {}
 
@@ -192,6 +195,9 @@ def canonical(expr: Expr) -> Expr:
             return rewrite(node.body)
         if isinstance(node, tirx.Var):
             return values.get(node)
+        if isinstance(node, tirx.Select):
+            simpler = _without_nan_test(node)
+            return None if simpler is None else rewrite(simpler)
         if is_call(node, "isnan"):
             return _is_nan(rewrite(node.args[0]))
         if is_call(node, "nearbyint"):
@@ -204,6 +210,34 @@ def canonical(expr: Expr) -> Expr:
 
     rewrite = Rewriter(replace)
     return rewrite(expr)
+
+
+def _without_nan_test(node: Expr) -> Expr | None:
+    """A Select that asks whether a float is NaN, with one comparison in place of the question."""
+    condition = node.condition
+    if is_call(condition, "isnan") and dtype_of(condition.args[0]).startswith("float"):
+        x = condition.args[0]
+        return tirx.Select(x <= _infinity(x), node.false_value, node.true_value)
+    if not isinstance(condition, tirx.Or):
+        return None
+    a, b = node.true_value, node.false_value
+    for compare, test in ((condition.a, condition.b), (condition.b, condition.a)):
+        # max or min that keeps NaN: a > b or isnan(a) ? a : b -> b <= inf ? (b > a ? b : a) : b
+        if (
+            isinstance(compare, (tirx.GT, tirx.LT, tirx.GE, tirx.LE))
+            and is_call(test, "isnan")
+            and dtype_of(a).startswith("float")
+            and same(test.args[0], a)
+            and same(compare.a, a)
+            and same(compare.b, b)
+        ):
+            strict = tirx.GT if isinstance(compare, (tirx.GT, tirx.GE)) else tirx.LT
+            return tirx.Select(b <= _infinity(b), tirx.Select(strict(b, a), b, a), b)
+    return None
+
+
+def _infinity(like: Expr) -> Expr:
+    return tirx.const(float("inf"), dtype_of(like))
 
 
 def _is_nan(x: Expr) -> Expr:

@@ -1,6 +1,7 @@
 """Builders for loops written directly as TIR: loops, register tiles, main and tail parts.
 
-A ``Loops`` object knows the ranges of all loop variables it made, so that ``simplify`` can use them.
+A ``Loops`` object knows the ranges of all loop variables it made, so that ``simplify`` can use
+them.
 """
 
 from __future__ import annotations
@@ -200,8 +201,10 @@ class Loops:
 
 
 def split_exactly(extent: int, rows: int) -> list[tuple[int, int]]:
-    """(rows of a tile, how many such tiles) that cover ``extent``: only tiles of ``rows`` and
-    ``rows - 1`` if that is possible, else whole tiles and one shorter one.
+    """Tiles that cover ``extent``: pairs of the rows of a tile and how many such tiles.
+
+    Only tiles of ``rows`` and ``rows - 1`` rows if that is possible, else whole tiles and one
+    shorter one.
     """
     for shorter in range(rows):
         left = extent - shorter * (rows - 1)

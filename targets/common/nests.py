@@ -1,4 +1,4 @@
-"""What elementwise and reduction nests share: outer loops, what a formula costs, when it vectorises."""
+"""What elementwise and reduction nests share: outer loops, costs, what can be vectorised."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def cost(values: Sequence[Expr]) -> int:
 
 
 def is_big(axes: Sequence[Axis], work: int) -> bool:
-    """Whether ``work`` operations for every point of the axes are worth several threads; True if their
-    number is not known.
+    """Whether ``work`` operations for every point of the axes are worth several threads.
+
+    True if the number of points is not known.
     """
     for axis in axes:
         extent = constant_int(axis.extent)

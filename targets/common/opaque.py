@@ -19,8 +19,8 @@ from rten_aot.targets.common.expr import (
     walk,
 )
 from rten_aot.targets.common.loops import seq
+from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stmts import rewrite_stmt, vectorised
-from rten_aot.targets.common.values import share
 
 
 def schedule_opaque(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -60,7 +60,9 @@ def _write_out(node: Stmt) -> Stmt | None:
         return vectorised(node.loop_var, lanes, write_out(node.body))
     if isinstance(node, tirx.BufferStore) and _names_parts(node.value):
         binds, (value,) = share([canonical(node.value)])
-        return seq(binds, tirx.BufferStore(node.buffer, value, [canonical(i) for i in node.indices]))
+        return seq(
+            binds, tirx.BufferStore(node.buffer, value, [canonical(i) for i in node.indices])
+        )
     return None
 
 

@@ -1,7 +1,8 @@
 """Loops for reduction stages, with what precedes and follows them element by element.
 
-Where the terms lie side by side along a reduced axis, vectors of partial results run along it and are
-combined in the end; otherwise vectors of results run along a kept axis, each with its own accumulator.
+Where the terms lie side by side along a reduced axis, vectors of partial results run along it and
+are combined in the end; otherwise vectors of results run along a kept axis, each with its own
+accumulator.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, constant_int, element_bits, i64, loads
 from rten_aot.targets.common.loops import TILE_BYTES, load, seq, store, tile, when
 from rten_aot.targets.common.nests import At, can_vectorise, cost, is_big, nested
+from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stages import Axis, Reducer, Stage
 from rten_aot.targets.common.stmts import vectorised
-from rten_aot.targets.common.values import share
 
 
 def schedule_reduction(ctx: Context, stage: Stage) -> Stmt:

@@ -1,4 +1,4 @@
-"""Chooses the loops for one kernel: anchor rules first, then the generic ones, which never refuse."""
+"""Chooses the loops for one kernel: anchor rules first, then generic ones, which never refuse."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _RECURSION = 20_000
 def schedule(func: tirx.PrimFunc, machine: Machine, note: Callable[[str], None]) -> tirx.PrimFunc:
     """The kernel as loops.
 
-    The result has the parameters of ``func`` followed by scratch buffers, whose number its attribute
-    ``rten.scratch`` gives; ``note`` takes lines that say what was chosen.
+    The result has the parameters of ``func`` followed by scratch buffers, whose number its
+    attribute ``rten.scratch`` gives; ``note`` takes lines that say what was chosen.
     """
     with _deep_recursion():
         kernel = parse(func)

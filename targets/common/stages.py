@@ -37,8 +37,10 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Reducer:
-    """How a reduction stage combines: ``result`` is the new accumulator, written in ``lhs`` (the
-    old one) and ``rhs`` (the next term); ``term`` is the term in the stage's axes.
+    """How a reduction stage combines.
+
+    ``result`` is the new accumulator, written in ``lhs`` (the old one) and ``rhs`` (the next term);
+    ``term`` is the term in the stage's axes.
     """
 
     lhs: tirx.Var
@@ -87,8 +89,7 @@ class Stage:
             if default is None:
                 raise KeyError(name)
             return default
-        value = self.annotations[name]
-        return int(value.value if isinstance(value, tirx.IntImm) else value)  # type: ignore[call-overload,no-any-return]
+        return int(str(self.annotations[name]))
 
     @property
     def anchor(self) -> str | None:
@@ -220,7 +221,9 @@ def _covers(
 def _axes(
     iter_vars: Sequence[tirx.IterVar],
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...], dict[tirx.Var, Expr]]:
-    spatial, reduce, shift = [], [], {}
+    spatial: list[Axis] = []
+    reduce: list[Axis] = []
+    shift: dict[tirx.Var, Expr] = {}
     for axis in iter_vars:
         if constant_int(axis.dom.min) != 0:
             shift[axis.var] = axis.var + axis.dom.min

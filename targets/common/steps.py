@@ -1,7 +1,7 @@
-"""Divides a kernel into steps (loop nests): which results are stored, and which are computed in place.
+"""Divides a kernel into steps (loop nests): which results are stored, which are computed in place.
 
-Steps whose stages share their outermost axes run in one loop over them, so that what one step stores
-is still in the cache when the next one reads it.
+Steps whose stages share their outermost axes run in one loop over them, so that what one step
+stores is still in the cache when the next one reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rten_aot.targets.common.elementwise import spatial_nest, step_values
 from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, constant_int, loads, same
 from rten_aot.targets.common.loops import seq
-from rten_aot.targets.common.nests import cost, is_big, nested
+from rten_aot.targets.common.nests import At, cost, is_big, nested
 from rten_aot.targets.common.reduction import reduction_nest
 from rten_aot.targets.common.stages import Axis, Stage
 
@@ -187,7 +187,7 @@ def emit(ctx: Context, steps: Sequence[Step | Stmt]) -> Stmt:
 
 
 def _row_loop(ctx: Context, steps: Sequence[Step], rows: Sequence[Axis]) -> Stmt:
-    def body(at: dict[tirx.Var, Expr]) -> Stmt:
+    def body(at: At) -> Stmt:
         prefix = [at[a.var] for a in rows]
         return seq([s.emit(ctx, prefix, parallel=False) for s in steps])
 
@@ -204,8 +204,9 @@ def _row_loop(ctx: Context, steps: Sequence[Step], rows: Sequence[Axis]) -> Stmt
 
 
 def _common_rows(ctx: Context, steps: Sequence[Step]) -> list[Axis]:
-    """The outermost axes that all steps share, such that no step reads what another one stores for
-    different values of them.
+    """The outermost axes that all steps share.
+
+    No step reads what another one stores for different values of them.
     """
     intermediate = {
         b

@@ -66,8 +66,8 @@ def temporary(dtype: str) -> Buffer:
 def vectorised(lane: tirx.Var, lanes: int, body: Stmt) -> Stmt:
     """The loop over ``lane`` as vector operations.
 
-    TVM gives a buffer that is allocated inside such a loop no room for all lanes. So allocations are
-    taken out, with an element for each lane.
+    TVM gives a buffer that is allocated inside such a loop no room for all lanes. So allocations
+    are taken out, with an element for each lane.
     """
     wide: dict[Buffer, Buffer] = {}
 

@@ -1,8 +1,8 @@
 """Tables of x86-64 machines.
 
-Levels v2 to v4 are those of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI). Cache sizes are
-those of the vendors' optimisation manuals: the smallest of the CPUs that a level stands for, or of the
-named microarchitecture.
+Levels v2 to v4 are those of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI). Cache
+sizes are those of the vendors' optimisation manuals: the smallest of the CPUs that a level stands
+for, or of the named microarchitecture.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ FEATURES: Mapping[str, str] = {
     "vpclmulqdq": "vpclmulqdq",
     "xop": "xop",
 }
-"""Features that the code generator may use by itself and that not every x86-64 CPU has: LLVM's name to
-the flag in Linux's /proc/cpuinfo."""
+"""Features that the code generator may use by itself and that not every x86-64 CPU has: LLVM's name
+to the flag in Linux's /proc/cpuinfo."""
 
 
 def vector_unit(features: frozenset[str]) -> tuple[int, int, bool]:

@@ -57,7 +57,8 @@ def _weights(*shape: int) -> Array:
 def write_net(path: Path) -> Path:
     """A convolution, pooling, a product of matrices, and rows chosen by index.
 
-    Inputs: image (batch, 3, 8, 8), rows (count), int32. Outputs: scores (batch, 6), chosen (count, 6).
+    Inputs: image (batch, 3, 8, 8), rows (count), int32. Outputs: scores (batch, 6) and chosen
+    (count, 6).
     """
     net = Net()
     image = net.input("image", ("batch", 3, 8, 8))

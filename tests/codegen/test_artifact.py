@@ -31,9 +31,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def library(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The net with free sizes."""
-    return rten_aot.compile(
-        source, tmp_path_factory.mktemp("library") / "net.so", target=NATIVE
-    )
+    return rten_aot.compile(source, tmp_path_factory.mktemp("library") / "net.so", target=NATIVE)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +97,9 @@ def test_metadata(library: Path, fixed: Path, source: Path) -> None:
 
 def test_no_trace_of_the_machine_that_compiled(library: Path, source: Path) -> None:
     content = library.read_bytes()
-    for text in (str(source.parent), str(library.parent), str(Path.home()), "/work", "site-packages"):
-        assert len(text) < 4 or text.encode() not in content
+    folders = [source.parent, library.parent, Path.home(), Path.cwd()]
+    for text in (*(str(folder) for folder in folders if len(folder.parts) > 1), "site-packages"):
+        assert text.encode() not in content
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -124,7 +123,7 @@ def test_wrong_inputs_are_named(library: Path, fixed: Path) -> None:
     good = feed()
     with pytest.raises(rten_aot.InputError, match='"image"'):
         model.run({**good, "image": good["image"][:, :2]})
-    with pytest.raises(rten_aot.InputError, match='"image".*float32.*float64'):
+    with pytest.raises(rten_aot.InputError, match=r'"image".*float32.*float64'):
         model.run({**good, "image": good["image"].astype(np.float64)})
     with pytest.raises(rten_aot.InputError, match='"rows"'):
         model.run({**good, "rows": good["rows"][None]})

@@ -1,4 +1,4 @@
-"""Weights beyond what 32-bit offsets reach: a table of 2.2 GB, nearly all of it holes in the file."""
+"""Weights beyond the reach of 32-bit offsets: a table of 2.2 GB, nearly all of it holes."""
 
 from __future__ import annotations
 

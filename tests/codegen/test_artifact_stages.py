@@ -47,7 +47,7 @@ CONTENT: dict[Emit, Callable[[bytes], None]] = {
     "obj": elf_of_kind(1),
     "relax": text_with("@R.function", "def main(image: R.Tensor((batch_", "R.call_tir(", "float32"),
     "tir": text_with("@T.prim_func", "def rten_main(", "def rten_prepare("),
-    "llvm": text_with("define dso_local i32 @rten_main(", "target triple"),
+    "llvm": text_with("i32 @rten_main(", "target triple"),
     "asm": text_with("rten_main:", ".text"),
     "header": text_with("int32_t rten_aot_run(rten_aot_model *model"),
 }

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rten_aot
+from rten_aot.format.graph import DType, Graph, Node, OpNode, Value
 from rten_aot.runtime.errors import InputError, ModelRunError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
+from tests.support.rten_writer import write_model
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 NAN, INF = math.nan, math.inf
@@ -229,3 +233,62 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
         run_case(case)
     with pytest.raises(InputError, match='"bad" \\(Add\\): sizes cannot be broadcast'):
         run_case(case, "dynamic")
+
+
+def run_chain(steps: Sequence[tuple[str, Sequence[int], Mapping[str, Any]]], x: Array) -> Array:
+    """The last result of operators whose inputs are numbered: 0 is ``x``, then results in turn."""
+    dtype: DType = "float32" if x.dtype == np.float32 else "int32"
+    nodes: list[Node] = [Value("x", x.shape, dtype)]
+    values = [0]
+    for op, inputs, attrs in steps:
+        nodes.append(Value(f"v{len(nodes)}", None, None))
+        values.append(len(nodes) - 1)
+        operands = tuple(values[i] for i in inputs)
+        nodes.append(OpNode(f"n{len(nodes)}", op, operands, (values[-1],), attrs))
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_model(Graph(tuple(nodes), (0,), (values[-1],)), Path(folder) / "m.rten")
+        library = rten_aot.compile(model, Path(folder) / "m.so", target="llvm -mcpu=native")
+        (result,) = rten_aot.load(library)(x)
+    return np.asarray(result)
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("Sub", np.subtract),
+        ("Div", np.divide),
+        ("Equal", np.equal),
+        ("GreaterOrEqual", np.greater_equal),
+        ("Less", np.less),
+        ("Max", np.maximum),
+    ],
+)
+def test_nan_and_infinity_against_themselves(op: str, function: Pair) -> None:
+    result = run_chain([(op, [0, 0], {})], SPECIAL)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(result, function(SPECIAL, SPECIAL))
+
+
+def test_what_was_added_is_not_cancelled() -> None:
+    x = np.array([1e-9, 0.3, INF, NAN, 1e9], "float32")
+    result = run_chain([("Exp", [0], {}), ("Add", [1, 0], {}), ("Sub", [2, 1], {})], x)
+    with np.errstate(all="ignore"):
+        raised = np.exp(x)
+        np.testing.assert_allclose(result, (raised + x) - raised, rtol=0.1)
+
+
+def test_wrapped_integers_are_compared_as_they_are() -> None:
+    x = np.concatenate([EDGES, np.arange(-20, 20, dtype="int32")])
+    doubled = run_chain([("Add", [0, 0], {}), ("Greater", [1, 0], {})], x)
+    np.testing.assert_array_equal(doubled, (x + x > x).astype("int32"))
+    squared = run_chain([("Mul", [0, 0], {}), ("Sub", [1, 0], {}), ("Less", [2, 0], {})], x)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(squared, (x * x - x < x).astype("int32"))
+
+
+def test_activations_after_arithmetic_keep_nan() -> None:
+    x = np.concatenate([SPECIAL, np.linspace(-3, 3, 40, dtype="float32")])
+    result = run_chain([("Sub", [0, 0], {}), ("Add", [1, 0], {}), ("Relu", [2], {})], x)
+    with np.errstate(all="ignore"):
+        expected = (x - x) + x
+    np.testing.assert_array_equal(result, np.where(expected < 0, 0, expected))

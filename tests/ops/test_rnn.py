@@ -128,6 +128,7 @@ SUITE = Suite(
         *both("lengths-reverse", 5, 3, 4, 8, "reverse", lengths=[2, 5, 1]),
         *both("lengths-bidirectional", 6, 2, 4, 17, "bidirectional", lengths=[4, 6]),
         *both("wide", 2, 1, 40, 128),
+        *both("shared-by-threads", 3, 1, 5, 513),
         *both("no-batch", 3, 0, 4, 8),
         *both("many", 3, 33, 4, 16, "bidirectional"),
     ]

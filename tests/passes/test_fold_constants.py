@@ -149,6 +149,18 @@ def test_branches_are_folded_and_conditions_stay() -> None:
     assert ops(got, "branch") == ["add"]
 
 
+def test_what_fails_is_left_for_the_run() -> None:
+    def build(b: Body, x: relax.Var) -> list[relax.Expr]:
+        bad = b.call("abs", b.call("negative", const(A)))
+        return [x, b.call("exp", const(B)), bad, b.call("negative", const(B)), x]
+
+    def evaluate(mod: tvm.IRModule) -> list[Array] | None:
+        return None if "abs" in ops(remove_unused(mod)) else run(mod)
+
+    got = remove_unused(fold_constants(module(build, tensor("x", 2, 3)), evaluate))
+    assert ops(got) == ["negative", "abs"]
+
+
 @pytest.mark.parametrize("value", [0.0, -0.0, np.nan, np.inf, 1e-45])
 def test_special_values_survive(value: float) -> None:
     data = np.array([value], np.float32)

@@ -53,8 +53,9 @@ def _scaled(ctx: OpContext, size: Size, scale: float) -> Size:
         # No rounding takes place in float32 either.
         grown = size * exact.numerator
         return simplified(ctx, tirx.floordiv(grown, expr(exact.denominator)))
+    # The conversion rounds down, since nothing is negative; Relax takes no calls in sizes.
     product = tirx.Cast("float32", size) * tirx.const(scale, "float32")
-    return tirx.Cast("int64", tirx.floor(product))
+    return tirx.Cast("int64", product)
 
 
 @op("Resize", limits="modes nearest and linear; scales and sizes must be known at compile time")
