@@ -22,11 +22,11 @@ from rten_aot.codegen.build import Code, make_code, make_library
 from rten_aot.codegen.entry import Interface
 from rten_aot.codegen.link import c_header
 from rten_aot.codegen.objects import generate
-from rten_aot.codegen.program import Kernel, SizeCheck
+from rten_aot.codegen.program import Kernel, SizeCheck, SourceFunction
 from rten_aot.diagnostics import Note, Progress, ignore_note, ignore_progress
 from rten_aot.format import read_model
 from rten_aot.format.graph import Dim, Model
-from rten_aot.importer import ImportedModel, TensorSpec, import_model
+from rten_aot.importer import ImportedFunction, ImportedModel, TensorSpec, import_model
 from rten_aot.options import Emit, default_output
 from rten_aot.passes.apply_schedules import apply_schedules
 from rten_aot.passes.base import is_relax
@@ -70,7 +70,7 @@ def compile(
     mod = optimise(imported.module(), machine, opt_level, _evaluator(machine), note)
     if emit == "relax":
         return _write(out, mod.script())
-    code = _schedule(mod, _checks(imported), machine, note, stage)
+    code = _schedule(mod, imported.functions, machine, note, stage)
     if emit == "tir":
         functions = {tvm.ir.GlobalVar(n): f for n, f in code.functions.items()}
         return _write(out, tvm.IRModule(functions).script())
@@ -94,7 +94,7 @@ def compile(
 
 def _schedule(
     mod: tvm.IRModule,
-    checks: Mapping[str, Sequence[SizeCheck]],
+    imported: Mapping[str, ImportedFunction],
     machine: Machine,
     note: Note,
     stage: Callable[[str], None],
@@ -103,17 +103,19 @@ def _schedule(
         mod, machine, note, lambda done, total: stage(f"scheduling kernel {done + 1} of {total}")
     )
     kernels = {n: Kernel(s.name, s.function, s.scratch) for n, s in scheduled.items()}
-    functions: dict[str, relax.Function] = {
-        v.name_hint: f for v, f in mod.functions.items() if is_relax(f)
+    sources = {
+        var.name_hint: _source(function, imported.get(var.name_hint))
+        for var, function in mod.functions.items()
+        if is_relax(function)
     }
-    return make_code(functions, checks, kernels)
+    return make_code(sources, kernels)
 
 
-def _checks(imported: ImportedModel) -> dict[str, list[SizeCheck]]:
-    return {
-        name: [SizeCheck(c.condition, c.node, c.message) for c in function.checks]
-        for name, function in imported.functions.items()
-    }
+def _source(function: relax.Function, origin: ImportedFunction | None) -> SourceFunction:
+    if origin is None:
+        return SourceFunction(function)
+    checks = [SizeCheck(c.condition, c.node, c.message) for c in origin.checks]
+    return SourceFunction(function, checks, origin.measured)
 
 
 def _evaluator(machine: Machine) -> Evaluate:

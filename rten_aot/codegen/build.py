@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvm import relax, tirx
+from tvm import tirx
 
 from rten_aot.codegen.elf import write_weights_object
 from rten_aot.codegen.entry import Interface, model_source
@@ -16,7 +16,7 @@ from rten_aot.codegen.linearise import build_program
 from rten_aot.codegen.link import link, machine_of
 from rten_aot.codegen.memory import Lifetime, place
 from rten_aot.codegen.objects import generate_all, raw_kernel
-from rten_aot.codegen.program import Kernel, Program, SizeCheck, SourceFunction
+from rten_aot.codegen.program import Kernel, Program, SourceFunction
 from rten_aot.targets.base import Machine
 
 
@@ -30,16 +30,11 @@ class Code:
     """Bytes of the planned buffers; None if they depend on the inputs' shapes."""
 
 
-def make_code(
-    functions: Mapping[str, relax.Function],
-    checks: Mapping[str, Sequence[SizeCheck]],
-    kernels: Mapping[str, Kernel],
-) -> Code:
-    """The host program of ``functions["main"]`` with the kernels that it calls.
+def make_code(sources: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]) -> Code:
+    """The host program of ``sources["main"]`` with the kernels that it calls.
 
     ``kernels`` are by the names that the Relax functions use.
     """
-    sources = {n: SourceFunction(f, checks.get(n, ())) for n, f in functions.items()}
     program = build_program(sources, kernels)
     offsets: list[int] | None = None
     workspace: int | None = None

@@ -128,6 +128,8 @@ class _MainEmitter:
                 return [_store(self.slots, slot, value)]
             case ir.Recall(var, slot):
                 return [tirx.Bind(var, _load(self.slots, slot))]
+            case ir.Measure(sizes, storage):
+                return self._measure(sizes, storage)
             case ir.Keep(slot, storage):
                 place = tirx.const(slot, "int32")
                 keep = ("rten_aot_keep", self.syms, place, self._address(storage))
@@ -146,6 +148,19 @@ class _MainEmitter:
                 return [tirx.IfThenElse(tirx.Not(condition), failure, None)]
             case ir.If(condition, dtype, then, otherwise):
                 return self._if(condition, dtype, then, otherwise)
+
+    def _measure(self, sizes: Sequence[tirx.Var], storage: ir.Storage) -> list[tirx.Stmt]:
+        # A run that has failed may have computed anything, which must not be used as sizes.
+        leave_if_failed = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_check"))
+        self.count += 1
+        pointer = _pointer(f"counts{self.count}", "int64")
+        buffer, declare = _array(f"measured{self.count}", pointer, "int64", len(sizes))
+        return [
+            leave_if_failed,
+            tirx.Bind(pointer, _typed(self._address(storage), "int64")),
+            declare,
+            *(tirx.Bind(size, _load(buffer, i)) for i, size in enumerate(sizes)),
+        ]
 
     def _if(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from rten_aot.codegen.program import (
     Kept,
     Kernel,
     KernelCall,
+    Measure,
     Output,
     Planned,
     Program,
@@ -46,7 +47,7 @@ from rten_aot.codegen.sizes import (
     type_sizes,
 )
 from rten_aot.dialect.control import COND
-from rten_aot.dialect.functions import result_types
+from rten_aot.dialect.functions import bindings, result_of, result_types
 from rten_aot.dialect.registry import attrs_of
 from rten_aot.errors import InternalError
 
@@ -119,8 +120,8 @@ class _Linearizer:
         late = [c for c in main.checks if not free_sizes(c.condition) <= known]
         self._checks = list(early)
         frame = _Frame({p: Input(i) for i, p in enumerate(params)}, set(known), late)
-        results = self._body(main.function, frame)
-        types = result_types(main.function)
+        results = self._body(main, frame)
+        types = result_types(main.function)[: len(results)]
         dynamic_dims = self._finish(frame, results, types)
         return Program(
             tuple(frame.steps),
@@ -138,17 +139,31 @@ class _Linearizer:
 
     # -- values --------------------------------------------------------------------------------
 
-    def _body(self, function: relax.Function, frame: _Frame) -> list[Storage]:
+    def _body(self, source: SourceFunction, frame: _Frame) -> list[Storage]:
         """Append the function's steps; returns the storages of its results."""
+        function = source.function
+        results = result_of(function)
+        split = len(results) - len(source.measured)
+        counts = list(zip(results[split:], source.measured, strict=True))
+        for tensor, sizes in counts:
+            if not isinstance(tensor, tvm.ir.Var):
+                self._measure(tensor, sizes, frame)
         self._test_checks(frame)
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                frame.places[binding.var] = self._place(binding.value, frame)
-                self._test_checks(frame)
+        for var, value in bindings(function):
+            frame.places[var] = self._place(value, frame)
+            for tensor, sizes in counts:
+                if isinstance(tensor, tvm.ir.Var) and tensor.same_as(var):
+                    self._measure(tensor, sizes, frame)
+            self._test_checks(frame)
         if frame.checks:
             raise InternalError(f"sizes of a check are never defined: {frame.checks[0].message}")
-        result = self._place(function.body.body, frame)
-        return result if isinstance(result, list) else [result]
+        return [self._single(value, frame) for value in results[:split]]
+
+    def _measure(self, tensor: relax.Expr, sizes: Sequence[tirx.Var], frame: _Frame) -> None:
+        storage = self._single(tensor, frame)
+        self._touch(storage, next(self._clock))
+        frame.steps.append(Measure(tuple(sizes), storage))
+        frame.defined |= set(sizes)
 
     def _test_checks(self, frame: _Frame) -> None:
         for check in [c for c in frame.checks if free_sizes(c.condition) <= frame.defined]:
@@ -262,9 +277,9 @@ class _Linearizer:
         first_own = len(self._buffers)
         places: dict[relax.Var, Place] = dict(zip(function.params[:-1], captures, strict=True))
         frame = _Frame(places, set(inner), list(source.checks))
-        values = self._body(function, frame)
+        values = self._body(source, frame)
         own = set(map(id, self._buffers[first_own:]))
-        inner_types = result_types(function)
+        inner_types = result_types(function)[: len(values)]
         for value, result, ty, outer in zip(values, results, inner_types, types, strict=True):
             for dim, name in zip(ty.shape.values, outer.shape.values, strict=True):
                 if name in new:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from rten_aot.codegen.elf import Machine, check_library
+from rten_aot.codegen.localize import localize
 from rten_aot.errors import InternalError, LinkError
 
 NATIVE = Path(__file__).resolve().parent / "native"
@@ -95,7 +96,8 @@ def link(
         soname: by default the file name of ``output``.
         symbol_prefix: what the exported functions begin with, in place of ``rten_aot``.
         workdir: an existing folder for temporary files that the caller removes.
-        relocatable: make one object with the same content, for another linker to take in.
+        relocatable: make one object with the same content, for another linker to take in; it
+            defines the C interface and no other names.
 
     Raises:
         LinkError: the linker is not installed, or failed.
@@ -122,7 +124,9 @@ def link(
             "-o",
             str(temporary),
         )
-        if not relocatable:
+        if relocatable:
+            localize(temporary, {f"{prefix}_{name}" for name in _FUNCTIONS})
+        else:
             library = check_library(temporary, symbol_prefix=prefix)
             if library.machine != machine:
                 raise InternalError(f"the linked library is for {library.machine}, not {machine}")

@@ -110,6 +110,14 @@ class Recall:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """Defines size variables by the int64 elements of a computed tensor."""
+
+    sizes: tuple[tirx.Var, ...]
+    storage: Storage
+
+
+@dataclass(frozen=True)
 class Keep:
     """Leaves the address of a storage in a slot."""
 
@@ -143,7 +151,9 @@ class If:
     otherwise: tuple[Step, ...]
 
 
-Step: TypeAlias = KernelCall | Copy | Allocate | Publish | Recall | Keep | HandOut | Require | If
+Step: TypeAlias = (
+    KernelCall | Copy | Allocate | Publish | Recall | Measure | Keep | HandOut | Require | If
+)
 
 
 @dataclass(frozen=True)
@@ -195,7 +205,9 @@ class SourceFunction:
     """A Relax function after scheduling, with its checks."""
 
     function: relax.Function
-    checks: Sequence[SizeCheck]
+    checks: Sequence[SizeCheck] = ()
+    measured: Sequence[Sequence[tirx.Var]] = ()
+    """Sizes whose values the last results of the function hold, by result."""
 
 
 def kernel_sizes(function: tirx.PrimFunc) -> list[tirx.Var]:

@@ -36,9 +36,7 @@ def result_types(function: relax.Function) -> list[relax.TensorType]:
 
 
 @contextmanager
-def building(
-    builder: relax.BlockBuilder, name: str, params: Sequence[relax.Var]
-) -> Iterator[None]:
+def building(builder: relax.BlockBuilder, name: str, params: Sequence[relax.Var]) -> Iterator[None]:
     """A function under construction, which the caller ends by ``emit_func_output``."""
     with builder.function(name, list(params)):
         try:

@@ -44,6 +44,8 @@ class GraphState:
     builder: relax.BlockBuilder
     checks: list[Check] = field(default_factory=list)
     known: dict[relax.Var, Contents] = field(default_factory=dict)
+    measured: list[tuple[relax.Var, tuple[tirx.Var, ...]]] = field(default_factory=list)
+    """Tensors whose elements, once computed, are the values of size variables."""
     analyzer: Analyzer = field(default_factory=Analyzer)
 
 
@@ -184,6 +186,16 @@ class OpContext:
             return
         text = f'in node "{self.node.name}" ({self.node.op}): {message}'
         self.state.checks.append(Check(condition, self.node_index, text))
+
+    def measure(self, counts: relax.Var, *names: str) -> list[tirx.Var]:
+        """New size variables whose values the model itself computes.
+
+        ``counts`` is an int64 vector with one element for each name. What depends on the variables
+        must be emitted after it.
+        """
+        sizes = tuple(tirx.Var(f"{name}_{self.node_index}", "int64") for name in names)
+        self.state.measured.append((counts, sizes))
+        return list(sizes)
 
     def equal_dims(self, a: Size, b: Size, what: str = "sizes") -> Size:
         """The one size that both stand for; a run-time check where that is not known now."""

@@ -19,10 +19,20 @@ from rten_aot.importer.signature import Signature, TensorSpec, unique_names
 
 @dataclass(frozen=True)
 class ImportedFunction:
-    """A Relax function with the conditions on its sizes that are to be tested at run time."""
+    """A Relax function with the conditions on its sizes that are to be tested at run time.
+
+    Its last results are not the graph's: their elements are the values of the ``measured`` sizes.
+    """
 
     function: relax.Function
     checks: tuple[Check, ...]
+    measured: tuple[tuple[tirx.Var, ...], ...] = ()
+
+    @property
+    def result_types(self) -> list[relax.TensorType]:
+        """The types of the graph's results."""
+        types = result_types(self.function)
+        return types[: len(types) - len(self.measured)]
 
 
 @dataclass(frozen=True)
@@ -63,12 +73,11 @@ def import_model(
     translator = Translator()
     state = GraphState(relax.BlockBuilder())
     values: dict[int, relax.Expr] = dict(zip(model.graph.inputs, signature.params, strict=True))
-    function = translator.function("main", signature.params, model.graph, values, None, state)
-    translator.functions["main"] = ImportedFunction(function, tuple(state.checks))
+    main = translator.function("main", signature.params, model.graph, values, None, state)
     names = unique_names((model.graph.nodes[i].name for i in model.graph.outputs), "output")
     outputs = tuple(
         TensorSpec(name, str(ty.dtype), tuple(signature.dim(d) for d in ty.shape.values))
-        for name, ty in zip(names, result_types(function), strict=True)
+        for name, ty in zip(names, main.result_types, strict=True)
     )
     return ImportedModel(
         translator.functions,
@@ -141,15 +150,19 @@ class Translator:
         values: dict[int, relax.Expr],
         parent: Scope | CaptureScope | None,
         state: GraphState,
-    ) -> relax.Function:
-        """The Relax function of a graph whose inputs and captures have their ``values`` already."""
+    ) -> ImportedFunction:
+        """Add the function of a graph whose inputs and captures have their ``values`` already."""
         builder = state.builder
         with building(builder, name, params):
             with builder.dataflow():
                 outputs = self.inline(graph, values, parent, state)
-                result = builder.emit_output(tvm.ir.Tuple(outputs))
+                counts = [tensor for tensor, _ in state.measured]
+                result = builder.emit_output(tvm.ir.Tuple([*outputs, *counts]))
             builder.emit_func_output(result)
-        return builder.get()[name]
+        measured = tuple(sizes for _, sizes in state.measured)
+        added = ImportedFunction(builder.get()[name], tuple(state.checks), measured)
+        self.functions[name] = added
+        return added
 
     def inline(
         self,

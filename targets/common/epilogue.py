@@ -147,7 +147,7 @@ class Epilogue:
             inverse = tirx.IndexMap(axes, list(load.indices), None).inverse(
                 [tvm.ir.Range(r.min, r.extent) for r in ranges]
             )
-        except tvm.error.TVMError:
+        except tvm.error.InternalError:  # not invertible
             return None
         mapping = dict(zip(inverse.initial_indices, targets, strict=True))
         return [self._loops.simplify(substitute(i, mapping)) for i in inverse.final_indices]

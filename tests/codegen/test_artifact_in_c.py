@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -86,13 +87,18 @@ def test_a_library_with_another_prefix(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.emulated
 @pytest.mark.parametrize("target", ["llvm -mtriple=aarch64-linux-gnu", "cortex-a72"])
-def test_another_cpu(source: Path, target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("emit", ["lib", "obj"])
+def test_another_cpu(
+    source: Path, target: str, emit: Literal["lib", "obj"], tmp_path: Path
+) -> None:
     if QEMU is None or not CROSS.is_dir():
         pytest.skip("needs qemu-user-static and libc6-arm64-cross")
-    library = rten_aot.compile(source, tmp_path / "libnet.so", target=target)
-    assert read_library(library).machine == "aarch64"
-    with pytest.raises(rten_aot.ModelLoadError, match="was compiled for aarch64"):
-        rten_aot.load(library)
+    out = tmp_path / ("libnet.so" if emit == "lib" else "net.o")
+    made = rten_aot.compile(source, out, target=target, emit=emit)
+    if emit == "lib":
+        assert read_library(made).machine == "aarch64"
+        with pytest.raises(rten_aot.ModelLoadError, match="was compiled for aarch64"):
+            rten_aot.load(made)
     names = ('-DHEADER="rten_aot.h"', "-Wl,-rpath,$ORIGIN")
-    program = build_program(tmp_path, PROGRAM, library, *names, target="aarch64-linux-gnu.2.17")
+    program = build_program(tmp_path, PROGRAM, made, *names, target="aarch64-linux-gnu.2.17")
     check(output_of(QEMU, "-L", CROSS, program))

@@ -112,7 +112,9 @@ def test_constants_and_sizes_are_captured(tmp_path: Path) -> None:
     then = branch(lambda g: g.op("Mul", g.capture("x"), g.capture("w")))
     otherwise = branch(
         lambda g: g.op(
-            "Add", g.capture("x"), g.op("Cast", g.capture("shape_0"), to="Float"),
+            "Add",
+            g.capture("x"),
+            g.op("Cast", g.capture("shape_0"), to="Float"),
         )
     )
     chosen = main.op("If", condition, then_branch=then, else_branch=otherwise)

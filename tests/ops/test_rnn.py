@@ -41,7 +41,7 @@ def layer(
     operands: list[Array | None] = [
         draw(steps, batch, inputs),
         draw(directions, gates * hidden, inputs),
-        draw(directions, gates * hidden, hidden),
+        draw(directions, gates * hidden, hidden) / np.float32(hidden**0.5),
         draw(directions, 2 * gates * hidden) if bias else None,
         None if lengths is None else np.array(lengths, np.int32),
     ]

@@ -38,6 +38,11 @@ def compute(extents: Sequence[int | Expr], body: Callable[..., Expr], name: str 
     return te.compute(shape(*extents), body, name=name)
 
 
+def mapped(x: te.Tensor, function: Callable[[Expr], Expr], name: str = "y") -> te.Tensor:
+    """``function`` of every element."""
+    return te.compute(x.shape, lambda *i: function(x(*i)), name=name)
+
+
 def axis(extent: int | Expr, name: str = "k") -> tirx.IterVar:
     return te.reduce_axis((i64(0), i64(extent)), name=name)
 
@@ -104,7 +109,9 @@ class _Guarded:
         first = GUARD + (-(base.ctypes.data + GUARD * dtype.itemsize) % 64) // dtype.itemsize
         self._before, self._after = base[:first], base[first + count :]
         self._values = base[first : first + count].reshape(extents)
-        self.tensor = tvm.runtime.from_dlpack(self._values)
+        # An empty array has no address that could be aligned.
+        make = tvm.runtime.from_dlpack if count else tvm.runtime.tensor
+        self.tensor = make(self._values)
 
     def check(self) -> Array:
         for guard in (self._before, self._after):

@@ -22,6 +22,7 @@ from tests.targets.generic import (
     f32,
     i64,
     largest,
+    mapped,
     placeholder,
     prim_func,
     random,
@@ -118,9 +119,7 @@ def test_shared_parts_are_computed_once() -> None:
     x = placeholder(8)
     value = x
     for step in range(12):
-        value = compute(
-            [8], lambda i, v=value: v[i] * vector_math.sigmoid(v[i]) + v[i], f"step{step}"
-        )
+        value = mapped(value, lambda v: v * vector_math.sigmoid(v) + v, f"step{step}")
     kernel = kernel_of([x], [value])
     ctx = Context(kernel, AVX2, lambda _: None)
     stage = kernel.stages[-1]

@@ -11,7 +11,7 @@ from tvm import relax, tirx
 
 from rten_aot.dialect import registry as dialect
 from rten_aot.dialect.control import cond as emit_cond
-from rten_aot.dialect.functions import building, result_types
+from rten_aot.dialect.functions import building
 from rten_aot.errors import ShapeError
 from rten_aot.format.graph import Graph
 from rten_aot.importer.context import Check, GraphState, OpContext
@@ -140,11 +140,9 @@ def _branch(
             state.known[param] = replace_contents(content, fresh)
     moved = dict(zip(captures.live, params, strict=False))
     inside = {name: moved.get(value, value) for name, value in captures.outer.items()}
-    translator = ctx.translator
-    function = translator.function(label, params, graph, {}, CaptureScope(inside), state)
-    translator.functions[label] = ImportedFunction(function, tuple(state.checks))
+    scope = CaptureScope(inside)
+    types = ctx.translator.function(label, params, graph, {}, scope, state).result_types
     back = {inner: var for var, inner in fresh.items()}
-    types = result_types(function)
     back |= {var: new for var, new in fresh_sizes(types).items() if var not in back}
     return [with_sizes(ty, back) for ty in types]
 
