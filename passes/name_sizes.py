@@ -96,17 +96,17 @@ def _rename(function: tirx.PrimFunc, results: int) -> _Renamed | None:
     analyzer = tvm.sym.Analyzer()
     names: dict[tvm_ffi.StructuralKey, tirx.Var] = {}
     for dim in computed:
-        key = tvm_ffi.StructuralKey(analyzer.simplify(dim))
+        key = _key(analyzer.simplify(dim))
         names.setdefault(key, tirx.Var(f"size_{len(names)}", "int64"))
     sizes = {v for d in computed for v in tirx.analysis.undefined_vars(d)}
     known: dict[tvm_ffi.StructuralKey, tvm.ir.Expr] = {}
 
     def rename(node: tvm.ir.Expr) -> tvm.ir.Expr:
-        key = tvm_ffi.StructuralKey(node)
+        key = _key(node)
         if key not in known:
             known[key] = node
             if all(v in sizes for v in tirx.analysis.undefined_vars(node)):
-                simple = tvm_ffi.StructuralKey(analyzer.simplify(node))
+                simple = _key(analyzer.simplify(node))
                 known[key] = names.get(simple, node)
         return known[key]
 
@@ -123,6 +123,11 @@ def _rename(function: tirx.PrimFunc, results: int) -> _Renamed | None:
         renamed.attrs,
     )
     return _Renamed(full, missing)
+
+
+def _key(expr: tvm.ir.Expr) -> tvm_ffi.StructuralKey:
+    """Equal for expressions of equal structure."""
+    return tvm_ffi.StructuralKey(expr)  # type: ignore[call-arg]  # its stub lists a field
 
 
 def _plain_sizes(param: tirx.Var) -> list[tirx.Var]:

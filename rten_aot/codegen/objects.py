@@ -41,7 +41,7 @@ def _exported(name: str, function: tirx.PrimFunc) -> tirx.PrimFunc:
     return function.with_attr("tirx.noalias", True)
 
 
-@tirx.transform.prim_func_pass(opt_level=0)
+@tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def _on_cpu(
     function: tirx.PrimFunc, _mod: tvm.IRModule, _context: tvm.transform.PassContext
 ) -> tirx.PrimFunc:

@@ -31,6 +31,10 @@ class Step:
         self.now = tirx.floormod(count, int64(2))
         self.next = tirx.floormod(count + int64(1), int64(2))
 
+    def place(self, unit: Expr, lane: Expr) -> list[Expr]:
+        """Where a state of shape [directions, batch, blocks * LANES] holds a hidden unit."""
+        return [self.direction, self.batch, unit * int64(LANES) + lane]
+
 
 class Walk:
     """The loops over directions, batch entries and time that all recurrent layers share."""
@@ -44,6 +48,7 @@ class Walk:
         self.blocks = int64(blocks_of(hidden))
         self.state = [self.directions, self.batch, int64(hidden)]
         self.padded = [self.directions, self.batch, self.blocks * int64(LANES)]
+        self.two_states = [int64(2), *self.padded]
         self.outputs = [self.steps, *self.state]
         self._reverse = reverse
         self._node = node
@@ -51,6 +56,18 @@ class Walk:
     def row(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body`` for each hidden unit."""
         return contiguous(self.hidden, LANES, body)
+
+    def column(self, at: Step, unit: Expr, gates: int) -> Expr:
+        """Where ``projected`` holds the first gate of a block."""
+        return (at.direction * self.blocks + unit) * int64(gates * LANES)
+
+    def load_state(self, first_h: Buffer, h: Buffer, d: Expr, b: Expr) -> Stmt:
+        """Copy an initial state to the half of ``h`` that the first step reads."""
+        return self.row(lambda i: BufferStore(h, first_h[d, b, i], [int64(0), d, b, i]))
+
+    def save_state(self, h: Buffer, y_h: Buffer, d: Expr, b: Expr, last: Expr) -> Stmt:
+        """Copy the half of ``h`` that the last step wrote to the output."""
+        return self.row(lambda i: BufferStore(y_h, h[last, d, b, i], [d, b, i]))
 
     def units(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body`` for each block of hidden units, which threads share if there is much to do.

@@ -12,7 +12,7 @@ Units past the hidden size in the last block are padding and may hold anything f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import te, tirx
 from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, Stmt
@@ -44,67 +44,54 @@ def lstm(
     outputs after them are zero.
     """
     walk = Walk(projected, initial_h, hidden, reverse, node)
-    states = [[int64(2), *walk.padded], walk.padded]
-    shapes = [walk.outputs, walk.state, walk.state, *states]
+    shapes = [walk.outputs, walk.state, walk.state, walk.two_states, walk.padded]
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         x, weights, first_h, first_c = ins[:4]
         y, y_h, y_c, h, c = outs
 
-        def block(at: Step, unit: Expr) -> Stmt:
-            gates = Accumulators("gates", 4)
-            start = unit * int64(LANES)
-            column = (at.direction * walk.blocks + unit) * int64(4 * LANES)
-
-            def place(v: Expr) -> list[Expr]:
-                return [at.direction, at.batch, start + v]
-
-            def new_cell(v: Expr) -> Expr:
-                gate = [gates.get(g, v) for g in range(4)]
-                kept = vector_math.sigmoid(gate[2]) * BufferLoad(c, place(v))
-                return kept + vector_math.sigmoid(gate[0]) * vector_math.tanh(gate[3])
-
-            def new_state(v: Expr) -> Expr:
-                return vector_math.sigmoid(gates.get(1, v)) * vector_math.tanh(
-                    BufferLoad(c, place(v))
-                )
-
-            return seq(
-                gates.declare,
-                gates.start(lambda g, v: BufferLoad(x, [at.time, at.batch, column + g + v])),
-                gates.add_product(
-                    hidden,
-                    lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
-                    lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
-                ),
-                vector_store(LANES, new_cell, lambda v, new: BufferStore(c, new, place(v))),
-                vector_store(
-                    LANES, new_state, lambda v, new: BufferStore(h, new, [at.next, *place(v)])
-                ),
-            )
-
         def begin(d: Expr, b: Expr) -> Stmt:
-            return seq(
-                walk.row(lambda i: BufferStore(h, first_h[d, b, i], [int64(0), d, b, i])),
-                walk.row(lambda i: BufferStore(c, first_c[d, b, i], [d, b, i])),
-            )
-
-        def end(d: Expr, b: Expr, last: Expr) -> Stmt:
-            return seq(
-                walk.row(lambda i: BufferStore(y_h, h[last, d, b, i], [d, b, i])),
-                walk.row(lambda i: BufferStore(y_c, c[d, b, i], [d, b, i])),
-            )
+            cells = walk.row(lambda i: BufferStore(c, first_c[d, b, i], [d, b, i]))
+            return seq(walk.load_state(first_h, h, d, b), cells)
 
         def step(at: Step) -> Stmt:
-            return seq(
-                walk.units(lambda unit: block(at, unit)),
-                walk.emit(y, h, at),
-            )
+            blocks = walk.units(lambda unit: _lstm_block(walk, at, unit, x, weights, h, c))
+            return seq(blocks, walk.emit(y, h, at))
+
+        def end(d: Expr, b: Expr, last: Expr) -> Stmt:
+            cells = walk.row(lambda i: BufferStore(y_c, c[d, b, i], [d, b, i]))
+            return seq(walk.save_state(h, y_h, d, b, last), cells)
 
         return walk.run(y, ins[4:], begin, step, end)
 
     operands = [projected, recurrent, initial_h, initial_c, *lengths]
     return _outputs(direct(shapes, operands, body, ["float32"] * 5, "lstm"))
+
+
+def _lstm_block(
+    walk: Walk, at: Step, unit: Expr, x: Buffer, weights: Buffer, h: Buffer, c: Buffer
+) -> Stmt:
+    gates = Accumulators("gates", 4)
+    column = walk.column(at, unit, 4)
+
+    def new_cell(v: Expr) -> Expr:
+        gate = [gates.get(g, v) for g in range(4)]
+        kept = vector_math.sigmoid(gate[2]) * BufferLoad(c, at.place(unit, v))
+        return kept + vector_math.sigmoid(gate[0]) * vector_math.tanh(gate[3])
+
+    def new_state(v: Expr) -> Expr:
+        cell = BufferLoad(c, at.place(unit, v))
+        return vector_math.sigmoid(gates.get(1, v)) * vector_math.tanh(cell)
+
+    return seq(
+        gates.declare,
+        gates.start(lambda g, v: BufferLoad(x, [at.time, at.batch, column + g + v])),
+        _add_recurrent(walk, at, unit, gates, weights, h),
+        vector_store(LANES, new_cell, lambda v, new: BufferStore(c, new, at.place(unit, v))),
+        vector_store(
+            LANES, new_state, lambda v, new: BufferStore(h, new, [at.next, *at.place(unit, v)])
+        ),
+    )
 
 
 @define("gru", pattern=Pattern.OPAQUE)
@@ -124,57 +111,54 @@ def gru(
     that of the hidden gate, which the reset gate scales; all others are in ``projected``.
     """
     walk = Walk(projected, initial_h, hidden, reverse, node)
-    shapes = [walk.outputs, walk.state, [int64(2), *walk.padded]]
+    shapes = [walk.outputs, walk.state, walk.two_states]
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         x, weights, first_h, bias = ins[:4]
         y, y_h, h = outs
 
-        def block(at: Step, unit: Expr) -> Stmt:
-            gates = Accumulators("gates", 3)
-            start = unit * int64(LANES)
-            column = (at.direction * walk.blocks + unit) * int64(3 * LANES)
-
-            def initial(gate: Expr, v: Expr) -> Expr:
-                return BufferLoad(x, [at.time, at.batch, column + gate + v])
-
-            def candidate(v: Expr) -> Expr:
-                reset = vector_math.sigmoid(gates.get(1, v)) * gates.get(2, v)
-                return vector_math.tanh(initial(int64(2 * LANES), v) + reset)
-
-            def begin_gate(gate: int) -> Stmt:
-                if gate < 2:
-                    return vector(
-                        LANES, lambda v: gates.set(gate, v, initial(int64(gate * LANES), v))
-                    )
-                return vector(
-                    LANES, lambda v: gates.set(2, v, BufferLoad(bias, [at.direction, start + v]))
-                )
-
-            return seq(
-                gates.declare,
-                *[begin_gate(g) for g in range(3)],
-                gates.add_product(
-                    hidden,
-                    lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
-                    lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
-                ),
-                gates.replace(2, candidate),
-                gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
-                vector(LANES, lambda v: _blend(h, at, start + v, gates.get(0, v), gates.get(2, v))),
-            )
-
         def step(at: Step) -> Stmt:
-            return seq(
-                walk.units(lambda unit: block(at, unit)),
-                walk.emit(y, h, at),
-            )
+            blocks = walk.units(lambda unit: _gru_block(walk, at, unit, x, weights, bias, h))
+            return seq(blocks, walk.emit(y, h, at))
 
-        begin, end = _h_only(walk, first_h, h, y_h)
-        return walk.run(y, ins[4:], begin, step, end)
+        return walk.run(
+            y,
+            ins[4:],
+            lambda d, b: walk.load_state(first_h, h, d, b),
+            step,
+            lambda d, b, last: walk.save_state(h, y_h, d, b, last),
+        )
 
     operands = [projected, recurrent, initial_h, recurrent_bias, *lengths]
     return _outputs(direct(shapes, operands, body, ["float32"] * 3, "gru"))
+
+
+def _gru_block(
+    walk: Walk, at: Step, unit: Expr, x: Buffer, weights: Buffer, bias: Buffer, h: Buffer
+) -> Stmt:
+    gates = Accumulators("gates", 3)
+    column = walk.column(at, unit, 3)
+
+    def projected(gate: int, v: Expr) -> Expr:
+        return BufferLoad(x, [at.time, at.batch, column + int64(gate * LANES) + v])
+
+    def candidate(v: Expr) -> Expr:
+        reset = vector_math.sigmoid(gates.get(1, v)) * gates.get(2, v)
+        return vector_math.tanh(projected(2, v) + reset)
+
+    def own_bias(v: Expr) -> Stmt:
+        return gates.set(2, v, BufferLoad(bias, [at.direction, unit * int64(LANES) + v]))
+
+    return seq(
+        gates.declare,
+        vector(LANES, lambda v: gates.set(0, v, projected(0, v))),
+        vector(LANES, lambda v: gates.set(1, v, projected(1, v))),
+        vector(LANES, own_bias),
+        _add_recurrent(walk, at, unit, gates, weights, h),
+        gates.replace(2, candidate),
+        gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
+        vector(LANES, lambda v: _blend(h, at, unit, v, gates.get(0, v), gates.get(2, v))),
+    )
 
 
 @define("gru_reset_first", pattern=Pattern.OPAQUE)
@@ -194,91 +178,109 @@ def gru_reset_first(
     hidden gate, which multiply the state that has been reset.
     """
     walk = Walk(projected, initial_h, hidden, reverse, node)
-    shapes = [walk.outputs, walk.state, [int64(2), *walk.padded], walk.padded, walk.padded]
+    shapes = [walk.outputs, walk.state, walk.two_states, walk.padded, walk.padded]
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         x, weights, hidden_weights, first_h = ins[:4]
         y, y_h, h, update, reset = outs
 
-        def column(at: Step, unit: Expr) -> Expr:
-            return (at.direction * walk.blocks + unit) * int64(3 * LANES)
-
-        def gate_block(at: Step, unit: Expr) -> Stmt:
-            gates = Accumulators("gates", 2)
-
-            def place(v: Expr) -> list[Expr]:
-                return [at.direction, at.batch, unit * int64(LANES) + v]
-
-            def after_reset(v: Expr) -> Expr:
-                return vector_math.sigmoid(gates.get(1, v)) * BufferLoad(h, [at.now, *place(v)])
-
-            first = column(at, unit)
-            return seq(
-                gates.declare,
-                gates.start(lambda g, v: BufferLoad(x, [at.time, at.batch, first + g + v])),
-                gates.add_product(
-                    hidden,
-                    lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
-                    lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
-                ),
-                gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
-                vector(LANES, lambda v: BufferStore(update, gates.get(0, v), place(v))),
-                vector_store(LANES, after_reset, lambda v, new: BufferStore(reset, new, place(v))),
-            )
-
-        def hidden_block(at: Step, unit: Expr) -> Stmt:
-            start, first = unit * int64(LANES), column(at, unit) + int64(2 * LANES)
-            candidate = Accumulators("candidate", 1)
-
-            def blend(v: Expr) -> Stmt:
-                keep = BufferLoad(update, [at.direction, at.batch, start + v])
-                return _blend(h, at, start + v, keep, candidate.get(0, v))
-
-            return seq(
-                candidate.declare,
-                candidate.start(lambda _, v: BufferLoad(x, [at.time, at.batch, first + v])),
-                candidate.add_product(
-                    hidden,
-                    lambda k: BufferLoad(reset, [at.direction, at.batch, k]),
-                    lambda k, _, v: BufferLoad(hidden_weights, [at.direction, unit, k, v]),
-                ),
-                candidate.replace(0, lambda v: vector_math.tanh(candidate.get(0, v))),
-                vector(LANES, blend),
-            )
-
         def step(at: Step) -> Stmt:
-            return seq(
-                walk.units(lambda unit: gate_block(at, unit)),
-                walk.units(lambda unit: hidden_block(at, unit)),
-                walk.emit(y, h, at),
-            )
+            def gates(unit: Expr) -> Stmt:
+                return _reset_block(walk, at, unit, x, weights, h, update, reset)
 
-        begin, end = _h_only(walk, first_h, h, y_h)
-        return walk.run(y, ins[4:], begin, step, end)
+            def candidates(unit: Expr) -> Stmt:
+                return _candidate_block(walk, at, unit, x, hidden_weights, h, update, reset)
+
+            return seq(walk.units(gates), walk.units(candidates), walk.emit(y, h, at))
+
+        return walk.run(
+            y,
+            ins[4:],
+            lambda d, b: walk.load_state(first_h, h, d, b),
+            step,
+            lambda d, b, last: walk.save_state(h, y_h, d, b, last),
+        )
 
     operands = [projected, recurrent, recurrent_hidden, initial_h, *lengths]
     return _outputs(direct(shapes, operands, body, ["float32"] * 5, "gru"))
 
 
+def _reset_block(
+    walk: Walk,
+    at: Step,
+    unit: Expr,
+    x: Buffer,
+    weights: Buffer,
+    h: Buffer,
+    update: Buffer,
+    reset: Buffer,
+) -> Stmt:
+    """Fill ``update`` with that gate, ``reset`` with the state that the reset gate lets through."""
+    gates = Accumulators("gates", 2)
+    column = walk.column(at, unit, 3)
+
+    def passed(v: Expr) -> Expr:
+        return vector_math.sigmoid(gates.get(1, v)) * BufferLoad(h, [at.now, *at.place(unit, v)])
+
+    return seq(
+        gates.declare,
+        gates.start(lambda g, v: BufferLoad(x, [at.time, at.batch, column + g + v])),
+        _add_recurrent(walk, at, unit, gates, weights, h),
+        gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
+        vector(LANES, lambda v: BufferStore(update, gates.get(0, v), at.place(unit, v))),
+        vector_store(LANES, passed, lambda v, new: BufferStore(reset, new, at.place(unit, v))),
+    )
+
+
+def _candidate_block(
+    walk: Walk,
+    at: Step,
+    unit: Expr,
+    x: Buffer,
+    weights: Buffer,
+    h: Buffer,
+    update: Buffer,
+    reset: Buffer,
+) -> Stmt:
+    candidate = Accumulators("candidate", 1)
+    column = walk.column(at, unit, 3) + int64(2 * LANES)
+
+    def blend(v: Expr) -> Stmt:
+        keep = BufferLoad(update, at.place(unit, v))
+        return _blend(h, at, unit, v, keep, candidate.get(0, v))
+
+    return seq(
+        candidate.declare,
+        candidate.start(lambda _, v: BufferLoad(x, [at.time, at.batch, column + v])),
+        candidate.add_product(
+            walk.hidden,
+            lambda k: BufferLoad(reset, [at.direction, at.batch, k]),
+            lambda k, _, v: BufferLoad(weights, [at.direction, unit, k, v]),
+        ),
+        candidate.replace(0, lambda v: vector_math.tanh(candidate.get(0, v))),
+        vector(LANES, blend),
+    )
+
+
+def _add_recurrent(
+    walk: Walk, at: Step, unit: Expr, gates: Accumulators, weights: Buffer, h: Buffer
+) -> Stmt:
+    """Add the products of the state and the recurrent weights of a block."""
+    return gates.add_product(
+        walk.hidden,
+        lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
+        lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
+    )
+
+
+def _blend(h: Buffer, at: Step, unit: Expr, v: Expr, keep: Expr, new: Expr) -> Stmt:
+    """The next state: as much of the old one as the update gate keeps."""
+    place = at.place(unit, v)
+    one = tirx.const(1, "float32")
+    value = (one - keep) * new + keep * BufferLoad(h, [at.now, *place])
+    return BufferStore(h, value, [at.next, *place])
+
+
 def _outputs(result: te.Tensor | list[te.Tensor]) -> list[te.Tensor]:
     assert not isinstance(result, te.Tensor)
     return list(result)
-
-
-def _blend(h: Buffer, at: Step, unit: Expr, keep: Expr, new: Expr) -> Stmt:
-    """The next state: as much of the old one as the update gate keeps."""
-    old = BufferLoad(h, [at.now, at.direction, at.batch, unit])
-    one = tirx.const(1, "float32")
-    return BufferStore(h, (one - keep) * new + keep * old, [at.next, at.direction, at.batch, unit])
-
-
-def _h_only(
-    walk: Walk, first_h: Buffer, h: Buffer, y_h: Buffer
-) -> tuple[Callable[[Expr, Expr], Stmt], Callable[[Expr, Expr, Expr], Stmt]]:
-    def begin(d: Expr, b: Expr) -> Stmt:
-        return walk.row(lambda i: BufferStore(h, first_h[d, b, i], [int64(0), d, b, i]))
-
-    def end(d: Expr, b: Expr, last: Expr) -> Stmt:
-        return walk.row(lambda i: BufferStore(y_h, h[last, d, b, i], [d, b, i]))
-
-    return begin, end

@@ -15,6 +15,38 @@ Array = np.ndarray[Any, Any]
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 
 
+def reference(
+    op: str,
+    direction: str,
+    hidden: int,
+    linear_before_reset: bool,
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    counts: Array | None = None,
+    h0: Array | None = None,
+    c0: Array | None = None,
+) -> list[Array]:
+    """The layer in NumPy, with the operands of the ONNX operator."""
+    rows = w.shape[1]
+    directions = DIRECTIONS[direction]
+    projected = np.einsum("tbi,dgi->tbdg", x, w)
+    hidden_bias = np.zeros((directions, hidden)) if linear_before_reset else None
+    if b is not None:
+        recurrent = b[:, rows:].copy()
+        if linear_before_reset:
+            hidden_bias = recurrent[:, 2 * hidden :].copy()
+            recurrent[:, 2 * hidden :] = 0
+        projected += b[:, :rows] + recurrent
+    zeros = np.zeros((directions, x.shape[1], hidden))
+    h0 = zeros if h0 is None else h0
+    options: Any = {"reverse": direction == "reverse", "lengths": counts}
+    if op == "LSTM":
+        return list(lstm(projected, r, h0, zeros if c0 is None else c0, **options))
+    return list(gru(projected, r, h0, hidden_bias=hidden_bias, **options))
+
+
 def layer(
     op: str,
     id: str,
@@ -50,29 +82,8 @@ def layer(
     while operands[-1] is None:
         operands.pop()
 
-    def expected(*given: Array | None) -> list[Array]:
-        missing: list[Array | None] = [None] * (7 - len(given))
-        x, w, r, b, counts, h0, c0 = (*given, *missing)
-        assert x is not None
-        assert w is not None
-        assert r is not None
-        rows = gates * hidden
-        projected = np.einsum("tbi,dgi->tbdg", x, w)
-        hidden_bias = None
-        if b is not None:
-            recurrent = b[:, rows:].copy()
-            if linear_before_reset:
-                hidden_bias = recurrent[:, 2 * hidden :].copy()
-                recurrent[:, 2 * hidden :] = 0
-            projected += b[:, :rows] + recurrent
-        elif linear_before_reset:
-            hidden_bias = np.zeros((directions, hidden))
-        zeros = np.zeros((directions, batch, hidden))
-        h0 = zeros if h0 is None else h0
-        options: Any = {"reverse": direction == "reverse", "lengths": counts}
-        if op == "LSTM":
-            return list(lstm(projected, r, h0, zeros if c0 is None else c0, **options))
-        return list(gru(projected, r, h0, hidden_bias=hidden_bias, **options))
+    def expected(*given: Any) -> list[Array]:
+        return reference(op, direction or "forward", hidden, bool(linear_before_reset), *given)
 
     attrs: dict[str, Any] = {"hidden_size": hidden}
     if direction is not None:
