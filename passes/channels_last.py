@@ -103,7 +103,8 @@ class ChannelsLast:
     def _is_view(self, shape: Sequence[tirx.Expr], order: Sequence[int]) -> bool:
         """Whether the permutation only moves axes of size 1."""
         moved = [a for a in order if not _is_one(shape[a])]
-        return moved == sorted(moved)
+        # A size of 0 in a reshape means something else to Relax.
+        return moved == sorted(moved) and not any(_is_zero(d) for d in shape)
 
     def _emit(self, expr: relax.Expr) -> relax.Var:
         return self._builder.emit(expr)
@@ -211,6 +212,8 @@ class ChannelsLast:
         if forms.last is None:
             return None
         source, target = _shape(value.args[0]), list(value.args[1].values)
+        if any(_is_zero(d) for d in target):
+            return None
         if all(_is_one(d) for d in source[2:]):
             return Forms(plain=self._emit(relax.op.reshape(forms.last, relax.ShapeExpr(target))))
         kept = [d for d in source[2:] if not _is_one(d)]
@@ -247,6 +250,10 @@ def _shape(expr: relax.Expr) -> list[tirx.Expr]:
 
 def _is_one(size: tirx.Expr) -> bool:
     return isinstance(size, tirx.IntImm) and int(size.value) == 1
+
+
+def _is_zero(size: tirx.Expr) -> bool:
+    return isinstance(size, tirx.IntImm) and int(size.value) == 0
 
 
 def _moved(axis: int, rank: int) -> int:

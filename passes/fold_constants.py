@@ -140,7 +140,12 @@ def _foldable(function: relax.Function, builder: relax.BlockBuilder) -> dict[rel
 
 
 def _may_fold(value: relax.Call) -> bool:
-    return op_def(value) is not None or getattr(value.op, "name", "") == "relax.reshape"
+    definition = op_def(value)
+    if definition is None:
+        return getattr(value.op, "name", "") == "relax.reshape"
+    # Sizes that the model computes are int64, which no artifact hands out.
+    types = list(value.ty.fields) if isinstance(value.ty, relax.TupleType) else [value.ty]
+    return definition.pure and all(str(ty.dtype) != "int64" for ty in types)
 
 
 def _worth_storing(ty: relax.Type, operands: Sequence[relax.Expr | None]) -> bool:

@@ -177,8 +177,12 @@ def _native(arch: str, triple: str) -> tuple[str, tuple[str, ...]]:
     levels = x86.LEVELS if arch == "x86_64" else (_baseline(arch),)
     fitting = [level for level in levels if _used_features(triple, level) <= present]
     level = fitting[0] if fitting else levels[-1]
-    missing = sorted(present - _used_features(triple, level))
-    return level, tuple(f"+{feature}" for feature in missing)
+    extra: tuple[str, ...] = ()
+    for feature in sorted(present - _used_features(triple, level)):
+        # To LLVM one feature implies others, of which some may be hidden.
+        if _used_features(triple, level, [*extra, f"+{feature}"]) <= present:
+            extra = (*extra, f"+{feature}")
+    return level, extra
 
 
 def _cpus(triple: str) -> list[str]:

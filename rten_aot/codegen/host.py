@@ -122,7 +122,7 @@ class _MainEmitter:
             case ir.Allocate(storage):
                 pointer = _pointer(f"dynamic{len(self.dynamic)}")
                 self.dynamic[id(storage)] = pointer
-                memory = tirx.call_extern("handle", "rten_aot_alloc", storage.size)
+                memory = tirx.call_extern("handle", "rten_aot_alloc", _checked(storage))
                 return [tirx.Bind(pointer, _typed(memory, "uint8"))]
             case ir.Publish(slot, value):
                 return [_store(self.slots, slot, value)]
@@ -145,7 +145,9 @@ class _MainEmitter:
             case ir.Require(condition, check):
                 node = self.program.checks[check].node
                 failure = tirx.Evaluate(fail(Failure.CHECK, node, tirx.const(check, "int64")))
-                return [tirx.IfThenElse(tirx.Not(condition), failure, None)]
+                # Kernels after it may rely on the condition.
+                leave = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_check"))
+                return [tirx.IfThenElse(tirx.Not(condition), _seq([failure, leave]), None)]
             case ir.If(condition, dtype, then, otherwise):
                 return self._if(condition, dtype, then, otherwise)
 

@@ -55,6 +55,8 @@ class OpDef:
     layout: Layout
     pattern: Pattern | None
     """None leaves the choice to TVM's analysis of the kernel."""
+    pure: bool = True
+    """Whether results depend on operands and attributes alone; if not, they differ by run."""
 
 
 _OPS: dict[str, OpDef] = {}
@@ -62,7 +64,11 @@ PREFIX = "rten."
 
 
 def define(
-    name: str, *, layout: Layout = Layout.FIXED, pattern: Pattern | None = None
+    name: str,
+    *,
+    layout: Layout = Layout.FIXED,
+    pattern: Pattern | None = None,
+    pure: bool = True,
 ) -> Callable[[TeFunction], TeFunction]:
     """Register the decorated TE function as the Relax operator ``rten.<name>``.
 
@@ -75,7 +81,7 @@ def define(
         if full in _OPS:
             first = _OPS[full].te.__module__
             raise InternalError(f"operator {full} is in {first} and in {function.__module__}")
-        _OPS[full] = OpDef(full, function, layout, pattern)
+        _OPS[full] = OpDef(full, function, layout, pattern, pure)
         ir_ffi.RegisterOp(full, inspect.getdoc(function) or "")
         tvm.ir.register_op_attr(full, "FInferType", functools.partial(_infer_type, full))
         tvm.ir.register_op_attr(full, "FPurity", True)

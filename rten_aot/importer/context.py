@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Size: TypeAlias = "int | tirx.Expr"
 Contents: TypeAlias = npt.NDArray[np.object_]
+
+_SIZE_LIMIT = tirx.const(1 << 40, "int64")
+"""Above every size that can occur."""
 
 MAX_KNOWN_ELEMENTS = 256
 """Tensors with more elements are data, not shape arithmetic; their content is not tracked."""
@@ -47,6 +50,11 @@ class GraphState:
     measured: list[tuple[relax.Var, tuple[tirx.Var, ...]]] = field(default_factory=list)
     """Tensors whose elements, once computed, are the values of size variables."""
     analyzer: Analyzer = field(default_factory=Analyzer)
+
+    def declare(self, sizes: Iterable[tirx.Var]) -> None:
+        """Let simplification rely on the variables being sizes."""
+        for size in sizes:
+            self.analyzer.bind(size, tvm.ir.Range(0, _SIZE_LIMIT))
 
 
 def static(size: Size) -> int | None:
@@ -113,7 +121,17 @@ class OpContext:
         return result
 
     def reshape(self, x: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
-        """The same elements under another shape, at no cost."""
+        """The same elements under another shape, at no cost; known contents stay known."""
+        if all(isinstance(s, int) for s in shape):
+            constant = self.constant_array(x)
+            if constant is not None:
+                return self.const(constant.reshape(list(shape)))
+            content = self.contents(x)
+            if content is not None:
+                return self.known(content.reshape(list(shape)), self.dtype(x))
+        if any(isinstance(s, int) and s == 0 for s in shape):
+            # Relax would take the 0 for "as the input has it".
+            return self.call("full", self.shape_expr(shape), value=0, dtype=self.dtype(x))
         return self.emit(relax.op.reshape(x, self.shape_expr(shape)))
 
     # -- asking --------------------------------------------------------------------------------
@@ -147,8 +165,10 @@ class OpContext:
             array = x.value.numpy()
             if array.size > MAX_KNOWN_ELEMENTS:
                 return None
-            result = np.empty(array.shape, dtype=object)
-            result[...] = array.tolist() if array.dtype != np.float32 else array.astype(object)
+            result = array.astype(object)
+            if array.dtype != np.float32:
+                for position, value in enumerate(array.flat):
+                    result.flat[position] = int(value)
             return result
         return self.state.known.get(x)
 
@@ -195,6 +215,7 @@ class OpContext:
         """
         sizes = tuple(tirx.Var(f"{name}_{self.node_index}", "int64") for name in names)
         self.state.measured.append((counts, sizes))
+        self.state.declare(sizes)
         return list(sizes)
 
     def equal_dims(self, a: Size, b: Size, what: str = "sizes") -> Size:

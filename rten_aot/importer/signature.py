@@ -76,6 +76,11 @@ class Signature:
             self.params.append(relax.Var(_identifier(name), relax.TensorType(sizes, dtype)))
 
     @property
+    def sizes(self) -> list[tirx.Var]:
+        """The size variables in the inputs' shapes."""
+        return list(self._sizes.values())
+
+    @property
     def size_names(self) -> dict[str, str]:
         """Names of dimensions by the names of the variables that stand for them."""
         return {v.name: n for n, v in self._sizes.items() if not n.startswith("?")}

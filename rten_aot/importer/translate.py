@@ -72,6 +72,7 @@ def import_model(
     signature = Signature(model.graph, shapes, dims)
     translator = Translator()
     state = GraphState(relax.BlockBuilder())
+    state.declare(signature.sizes)
     values: dict[int, relax.Expr] = dict(zip(model.graph.inputs, signature.params, strict=True))
     main = translator.function("main", signature.params, model.graph, values, None, state)
     names = unique_names((model.graph.nodes[i].name for i in model.graph.outputs), "output")

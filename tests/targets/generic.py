@@ -18,8 +18,11 @@ from rten_aot.targets.common.expr import substitute
 
 Array = npt.NDArray[Any]
 GUARD = 64
-AVX2 = get_machine("x86-64-v3")
-MACHINES = {name: get_machine(name) for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
+LEVELS = {name: get_machine(name) for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
+MACHINES = {name: m for name, m in LEVELS.items() if m.runs_here()} or {
+    "native": get_machine("native")
+}
+AVX2 = MACHINES.get("x86-64-v3", next(iter(MACHINES.values())))
 
 
 def i64(value: int | Expr) -> Expr:

@@ -7,7 +7,6 @@ from tvm import relax
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
-from rten_aot.importer.ops.layout import arrange
 from rten_aot.importer.registry import op
 
 
@@ -42,7 +41,7 @@ def concat(ctx: OpContext, *xs: relax.Expr | None) -> relax.Expr:
             continue
         better = [*common[:axis], shape[axis], *common[axis + 1 :]]
         plain = all(map(ctx.same, shape, better))
-        operands.append(x if plain else arrange(ctx, x, better))
+        operands.append(x if plain else ctx.reshape(x, better))
     if not operands:
         return present[0]
     return operands[0] if len(operands) == 1 else ctx.call("concat", *operands, axis=axis)

@@ -134,6 +134,7 @@ def _branch(
     fresh = {var: tirx.Var(var.name, "int64") for var in captures.sizes}
     params = captures.params(fresh)
     state = GraphState(relax.BlockBuilder())
+    state.declare(fresh.values())
     for param, value in zip(params, captures.live, strict=False):
         content = ctx.contents(value)
         if content is not None:

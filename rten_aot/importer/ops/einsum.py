@@ -18,7 +18,7 @@ import rten_aot.dialect.indexing
 import rten_aot.dialect.matmul
 import rten_aot.dialect.reduce  # noqa: F401  (all define what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.ops.layout import arrange, permute
+from rten_aot.importer.ops.layout import permute
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import broadcast, product
 
@@ -114,7 +114,7 @@ def _sum(ctx: OpContext, term: _Term, kept: set[str]) -> _Term:
         return term
     summed = ctx.call("reduce_sum", term.x, axes=axes)
     shape = [size for i, size in enumerate(ctx.shape(term.x)) if i not in axes]
-    return _Term(arrange(ctx, summed, shape), [n for n in term.labels if n in kept])
+    return _Term(ctx.reshape(summed, shape), [n for n in term.labels if n in kept])
 
 
 def _combine(ctx: OpContext, a: _Term, b: _Term, kept: set[str]) -> _Term:
@@ -145,7 +145,7 @@ def _without_ones(ctx: OpContext, term: _Term, other: _Term) -> _Term:
         for label, size in zip(term.labels, ctx.shape(term.x), strict=True)
         if label not in ones
     ]
-    return _Term(arrange(ctx, term.x, shape), [n for n in term.labels if n not in ones])
+    return _Term(ctx.reshape(term.x, shape), [n for n in term.labels if n not in ones])
 
 
 def _ordered(ctx: OpContext, term: _Term, labels: Sequence[str]) -> relax.Expr:
@@ -156,7 +156,7 @@ def _aligned(ctx: OpContext, term: _Term, labels: list[str]) -> relax.Expr:
     """The term with its axes in the order of ``labels`` and size 1 for those that it lacks."""
     own = dict(zip(term.labels, ctx.shape(term.x), strict=True))
     x = _ordered(ctx, term, [n for n in labels if n in own])
-    return arrange(ctx, x, [own.get(n, 1) for n in labels])
+    return ctx.reshape(x, [own.get(n, 1) for n in labels])
 
 
 def _matrix_product(
@@ -168,15 +168,13 @@ def _matrix_product(
     columns = [n for n in b.labels if n not in batch and n not in inner]
     leading = [size_a[n] for n in batch]
     depth = product([size_a[n] for n in inner])
-    left = arrange(
-        ctx,
+    left = ctx.reshape(
         _ordered(ctx, a, batch + rows + inner),
         [*leading, product([size_a[n] for n in rows]), depth],
     )
-    right = arrange(
-        ctx,
+    right = ctx.reshape(
         _ordered(ctx, b, batch + inner + columns),
         [*leading, depth, product([size_b[n] for n in columns])],
     )
     shape = [*leading, *[size_a[n] for n in rows], *[size_b[n] for n in columns]]
-    return _Term(arrange(ctx, ctx.call("matmul", left, right), shape), batch + rows + columns)
+    return _Term(ctx.reshape(ctx.call("matmul", left, right), shape), batch + rows + columns)

@@ -9,7 +9,7 @@ from tvm import relax
 import rten_aot.dialect.indexing
 import rten_aot.dialect.scatter  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import Contents, OpContext, Size
-from rten_aot.importer.ops.layout import arrange, small
+from rten_aot.importer.ops.layout import small
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import at_least, text
@@ -23,7 +23,7 @@ def gather(ctx: OpContext, x: relax.Expr, indices: relax.Expr) -> relax.Expr:
     axis = ctx.normalize_axis(ctx.attrs.int("axis"), ctx.rank(x))
     shape, places = ctx.shape(x), _numbers(ctx.contents(indices))
     if places is not None and (fixed := _at_constants(ctx, x, axis, places)) is not None:
-        return arrange(ctx, fixed, [*shape[:axis], *places.shape, *shape[axis + 1 :]])
+        return ctx.reshape(fixed, [*shape[:axis], *places.shape, *shape[axis + 1 :]])
     if places is not None and (known := _from_known(ctx, x, axis, places)) is not None:
         return known
     return ctx.call("gather", x, _indices(ctx, indices), axis=axis, node=ctx.node_index)

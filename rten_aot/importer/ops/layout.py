@@ -12,21 +12,6 @@ from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import broadcast, expr, maximum, product, quotient, text
 
 
-def arrange(ctx: OpContext, x: relax.Expr, shape: list[Size]) -> relax.Expr:
-    """``x`` under another shape of as many elements; known contents stay known."""
-    if all(isinstance(s, int) for s in shape):
-        constant = ctx.constant_array(x)
-        if constant is not None:
-            return ctx.const(constant.reshape(shape))
-        content = ctx.contents(x)
-        if content is not None:
-            return ctx.known(content.reshape(shape), ctx.dtype(x))
-    if any(isinstance(s, int) and s == 0 for s in shape):
-        # Relax would take the 0 for "as the input has it".
-        return ctx.call("full", ctx.shape_expr(shape), value=0, dtype=ctx.dtype(x))
-    return ctx.reshape(x, shape)
-
-
 def permute(ctx: OpContext, x: relax.Expr, axes: list[int]) -> relax.Expr:
     """``x`` with its axes in another order; known contents stay known."""
     if axes == sorted(axes):
@@ -62,7 +47,7 @@ def reshape(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
         new[inferred[0]] = quotient(ctx, old, others)
     else:
         _same_count(ctx, old, new)
-    return arrange(ctx, x, new)
+    return ctx.reshape(x, new)
 
 
 def _same_count(ctx: OpContext, old: list[Size], new: list[Size]) -> None:
@@ -84,7 +69,7 @@ def flatten(ctx: OpContext, x: relax.Expr) -> relax.Expr:
         ctx.shape_error(f"axis {axis} is out of range for a tensor of rank {rank}")
     if axis < 0:
         axis += rank
-    return arrange(ctx, x, [product(shape[:axis]), product(shape[axis:])])
+    return ctx.reshape(x, [product(shape[:axis]), product(shape[axis:])])
 
 
 @op("Squeeze")
@@ -98,11 +83,11 @@ def squeeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> re
         for size in shape:
             if not isinstance(size, int):
                 ctx.require(tirx.NE(size, expr(1)), "an axis of size 1 must be named in axes")
-        return arrange(ctx, x, [size for size in shape if size != 1])
+        return ctx.reshape(x, [size for size in shape if size != 1])
     removed = _axes(ctx, axes, len(shape))
     for axis in removed:
         ctx.equal_dims(shape[axis], 1, f"axis {axis} is squeezed; sizes")
-    return arrange(ctx, x, [size for i, size in enumerate(shape) if i not in removed])
+    return ctx.reshape(x, [size for i, size in enumerate(shape) if i not in removed])
 
 
 @op("Unsqueeze")
@@ -111,7 +96,7 @@ def unsqueeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr) -> relax.Expr:
     shape = ctx.shape(x)
     for axis in sorted(_axes(ctx, axes, len(shape) + int(product(ctx.shape(axes))))):
         shape.insert(axis, 1)
-    return arrange(ctx, x, shape)
+    return ctx.reshape(x, shape)
 
 
 def _axes(ctx: OpContext, axes: relax.Expr, rank: int) -> list[int]:
@@ -203,7 +188,7 @@ def tile(ctx: OpContext, x: relax.Expr, repeats: relax.Expr) -> relax.Expr:
             spaced.append(count if isinstance(count, int) else maximum(count, 0))
         split.append(size)
         spaced.append(size)
-    return arrange(ctx, spread(ctx, arrange(ctx, x, split), spaced), joined)
+    return ctx.reshape(spread(ctx, ctx.reshape(x, split), spaced), joined)
 
 
 @op("DepthToSpace")
@@ -222,7 +207,7 @@ def depth_to_space(ctx: OpContext, x: relax.Expr) -> relax.Expr:
         split, axes = [batch, block, block, depth, height, width], [0, 3, 4, 1, 5, 2]
     else:
         split, axes = [batch, depth, block, block, height, width], [0, 1, 4, 2, 5, 3]
-    spread_out = permute(ctx, arrange(ctx, x, split), axes)
-    return arrange(
-        ctx, spread_out, [batch, depth, product([height, block]), product([width, block])]
+    spread_out = permute(ctx, ctx.reshape(x, split), axes)
+    return ctx.reshape(
+        spread_out, [batch, depth, product([height, block]), product([width, block])]
     )

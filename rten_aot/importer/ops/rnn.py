@@ -16,7 +16,7 @@ import rten_aot.dialect.movement
 import rten_aot.dialect.rnn  # noqa: F401  (all define what is emitted here)
 from rten_aot.dialect.recurrence import LANES, blocks_of
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.ops.layout import arrange, permute
+from rten_aot.importer.ops.layout import permute
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import product, text
@@ -73,8 +73,8 @@ def gru(
         of_input, recurrent = (cut(ctx, b, [(1, i * 3 * hidden, 3 * hidden, 1)]) for i in (0, 1))
         bias = ctx.call("add", of_input, ctx.call("multiply", recurrent, kept))
         own = cut(ctx, b, [(1, 5 * hidden, hidden, 1)])
-        inner = layer.packed(arrange(ctx, own, [layer.directions, hidden, 1]), 1)
-        inner = arrange(ctx, inner, [layer.directions, layer.blocks * LANES])
+        inner = layer.packed(ctx.reshape(own, [layer.directions, hidden, 1]), 1)
+        inner = ctx.reshape(inner, [layer.directions, layer.blocks * LANES])
     weights = layer.packed_recurrent(r, 3)
     return layer.run("gru", [layer.project(x, w, bias), weights, state, inner])[:2]
 
@@ -144,7 +144,7 @@ class _Layer:
     def packed(self, w: relax.Expr, gates: int) -> relax.Expr:
         """[directions, gates * hidden, n] -> [directions, gates, blocks, LANES, n], zero-padded."""
         ctx, count = self._ctx, self._ctx.shape(w)[-1]
-        x = arrange(ctx, w, [self.directions, gates, self.hidden, count])
+        x = ctx.reshape(w, [self.directions, gates, self.hidden, count])
         missing = self.blocks * LANES - self.hidden
         constant = ctx.constant_array(x)
         if missing and constant is not None:
@@ -152,27 +152,27 @@ class _Layer:
         elif missing:
             sizes = [ctx.shape_expr([n]) for n in (0, missing)]
             x = ctx.call("pad", x, *sizes, axes=[2], mode="constant", constant=0)
-        return arrange(ctx, x, [self.directions, gates, self.blocks, LANES, count])
+        return ctx.reshape(x, [self.directions, gates, self.blocks, LANES, count])
 
     def packed_recurrent(self, r: relax.Expr, gates: int) -> relax.Expr:
         """[directions, gates * hidden, hidden] -> [directions, blocks, hidden, gates * LANES]."""
         x = permute(self._ctx, self.packed(r, gates), [0, 2, 4, 1, 3])
-        return arrange(self._ctx, x, [self.directions, self.blocks, self.hidden, gates * LANES])
+        return self._ctx.reshape(x, [self.directions, self.blocks, self.hidden, gates * LANES])
 
     def project(self, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
         """``x`` times the transpose of ``w``, plus ``bias``, for all steps at once."""
         ctx = self._ctx
         columns = self.directions * self.blocks * self._gates * LANES
         weights = permute(ctx, self.packed(w, self._gates), [4, 0, 2, 1, 3])
-        weights = arrange(ctx, weights, [self._inputs, columns])
-        rows = arrange(ctx, x, [product([self._steps, self._batch]), self._inputs])
+        weights = ctx.reshape(weights, [self._inputs, columns])
+        rows = ctx.reshape(x, [product([self._steps, self._batch]), self._inputs])
         result = ctx.call("matmul", rows, weights)
         if bias is not None:
             rows_of_bias = self._gates * self.hidden
-            b = self.packed(arrange(ctx, bias, [self.directions, rows_of_bias, 1]), self._gates)
-            b = arrange(ctx, permute(ctx, b, [4, 0, 2, 1, 3]), [columns])
+            b = self.packed(ctx.reshape(bias, [self.directions, rows_of_bias, 1]), self._gates)
+            b = ctx.reshape(permute(ctx, b, [4, 0, 2, 1, 3]), [columns])
             result = ctx.call("add", result, b)
-        return arrange(ctx, result, [self._steps, self._batch, columns])
+        return ctx.reshape(result, [self._steps, self._batch, columns])
 
     def run(self, kernel: str, operands: list[relax.Expr]) -> list[relax.Expr]:
         """Emit the kernel."""

@@ -8,7 +8,6 @@ from tvm import relax
 import rten_aot.dialect.matmul
 import rten_aot.dialect.signal  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.ops.layout import arrange
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import at_least, expr
 
@@ -42,11 +41,11 @@ def stft(
     at_least(ctx, shape[1], length, f"the signal is shorter than a frame of {length}")
     count = _frames(shape[1], length, step)
     sizes = [ctx.shape_expr([n]) for n in (count, step)]
-    x = arrange(ctx, signal, [shape[0], shape[1], channels])
+    x = ctx.reshape(signal, [shape[0], shape[1], channels])
     frames = ctx.call("frames", x, window, *sizes)
     bins = length // 2 + 1 if onesided else length
     spectrum = ctx.call("matmul", frames, ctx.const(_waves(length, bins, int(channels))))
-    return arrange(ctx, spectrum, [shape[0], count, bins, 2])
+    return ctx.reshape(spectrum, [shape[0], count, bins, 2])
 
 
 def _frames(size: Size, length: int, step: int) -> Size:
