@@ -6,6 +6,10 @@ import tvm
 from tvm import relax
 
 
+MAX_OPERATORS = 32
+"""Operators in one kernel: the scheduler's work grows faster than a chain's length."""
+
+
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
     """Group kernels by their patterns and merge each group into one PrimFunc of several stages."""
     names = [v.name_hint for v, f in mod.functions.items() if isinstance(f, relax.Function)]
@@ -17,4 +21,5 @@ def fuse(mod: tvm.IRModule) -> tvm.IRModule:
             relax.transform.FuseTIR(),
         ]
     )
-    return passes(mod)
+    with tvm.transform.PassContext(config={"relax.FuseOps.max_depth": MAX_OPERATORS}):
+        return passes(mod)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,23 @@ from rten_aot.runtime import ModelRunError, load
 from rten_aot.targets import get_machine
 from rten_aot.targets.base import Machine
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
+
+def _one_at_a_time(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Threads wait for each other: TVM's builders of modules are one stack for the process."""
+    lock = threading.RLock()
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with lock:
+            return function(*args, **kwargs)
+
+    return call
+
+
+@_one_at_a_time
 def compile(
     model: str | Path,
     output: str | Path | None = None,

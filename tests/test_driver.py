@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +236,25 @@ def test_constants_that_fail_are_left_to_the_run(tmp_path: Path) -> None:
     with pytest.raises(rten_aot.ModelRunError, match="division by zero"):
         loaded(x, 1)
     np.testing.assert_array_equal(loaded(x, 0)[0], -x)
+
+
+def test_threads_may_compile_at_the_same_time(source: Path, tmp_path: Path) -> None:
+    faults: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            out = tmp_path / f"{number}.so"
+            model = rten_aot.load(rten_aot.compile(source, out, target=NATIVE, opt_level=number))
+            assert_right(model.run(feed()), feed())
+        except BaseException as err:
+            faults.append(err)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults[0]
 
 
 def test_a_model_of_constants_only(tmp_path: Path) -> None:

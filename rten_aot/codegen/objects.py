@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType, Var
 
@@ -53,6 +54,25 @@ def _on_cpu(
     return tirx.PrimFunc(function.params, body, PrimType("int32"), function.attrs)
 
 
+@tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
+def _plain_constants(
+    function: tirx.PrimFunc, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+) -> tirx.PrimFunc:
+    """``reinterpret("int32", 0)``, which simplification may leave, --> ``0``.
+
+    TVM's code generator takes a reinterpreted 0 for a null pointer.
+    """
+
+    def fold(call: tvm.ir.Call) -> tvm.ir.Expr:
+        if getattr(call.op, "name", "") == "tirx.reinterpret":
+            value = call.args[0]
+            if isinstance(value, tirx.IntImm) and str(call.ty) != "handle" and value.value == 0:
+                return tirx.const(0, str(call.ty))
+        return call
+
+    return tvm_ffi.structural_map(function, (tvm.ir.Call, fold))
+
+
 def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> tvm.IRModule:
     """Plain C functions in the form that the code generator takes."""
     mod = tvm.IRModule({tvm.ir.GlobalVar(n): _exported(n, f) for n, f in functions.items()})
@@ -72,6 +92,7 @@ def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> 
             _on_cpu,
             tirx.transform.LowerTVMBuiltin(),
             tirx.transform.LowerIntrin(),
+            _plain_constants,
         ]
     )
     with tvm.transform.PassContext(opt_level=3):

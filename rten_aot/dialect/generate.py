@@ -32,6 +32,19 @@ def float_arange(size: list[Expr], *, start: float, step: float) -> te.Tensor:
     return te.compute(size, element, name="arange")
 
 
+@define("range", pattern=Pattern.INJECTIVE)
+def range_(start: te.Tensor, delta: te.Tensor, size: list[Expr]) -> te.Tensor:
+    """The numbers ``start + i * delta``, of the type of both tensors, which have one element."""
+
+    def only(x: te.Tensor) -> Expr:
+        return x(*[int64(0)] * len(x.shape))
+
+    def element(i: Expr) -> Expr:
+        return only(start) + tirx.Cast(str(start.dtype), i) * only(delta)
+
+    return te.compute(size, element, name="range")
+
+
 @define("eye", pattern=Pattern.INJECTIVE)
 def eye(sizes: list[Expr], *, k: int, dtype: str) -> te.Tensor:
     """A matrix with ones on the ``k``-th diagonal, counted to the right, and zeros elsewhere."""

@@ -59,6 +59,16 @@ def slice_(
     return te.compute(shape, element, name="slice")
 
 
+@define("slice_by", pattern=Pattern.INJECTIVE)
+def slice_by(x: te.Tensor, begins: list[Expr], sizes: list[Expr], steps: list[Expr]) -> te.Tensor:
+    """As ``slice``, along all axes, with steps that are known at run time only."""
+
+    def element(*index: Expr) -> Expr:
+        return x(*[b + i * s for b, i, s in zip(begins, index, steps, strict=True)])
+
+    return te.compute(sizes, element, name="slice")
+
+
 @define("expand", pattern=Pattern.BROADCAST)
 def expand(x: te.Tensor, sizes: list[Expr]) -> te.Tensor:
     """``x`` broadcast to ``sizes``, whose rank is that of ``x`` or more.

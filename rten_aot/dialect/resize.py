@@ -25,7 +25,7 @@ class _Axis:
 
     source: tirx.Expr
     result: tirx.Expr
-    scale: float | None
+    scale: float | tirx.Expr | None
     """Result over source as the model states it; None: the quotient of the sizes."""
     coordinates: str
 
@@ -35,7 +35,11 @@ class _Axis:
         # absolute value, which changes nothing, hides that the dividend is one.
         i = tirx.abs(tirx.Cast("float32", at))
         source, result = tirx.Cast("float32", self.source), tirx.Cast("float32", self.result)
-        scale = result / source if self.scale is None else _f32(self.scale)
+        scale = self.scale
+        if scale is None:
+            scale = result / source
+        elif isinstance(scale, float):
+            scale = _f32(scale)
         match self.coordinates:
             case "half_pixel":
                 return (i + _f32(0.5)) / scale - _f32(0.5)
@@ -101,14 +105,15 @@ def _resample(
     mode: str,
     coordinates: str,
     nearest: str,
-    scales: Sequence[float] | None,
+    scales: Sequence[float | tirx.Expr] | None,
 ) -> te.Tensor:
     shape = list(x.shape)
     resampled: dict[int, _Axis] = {}
     for n, (d, size) in enumerate(zip(axes, sizes, strict=True)):
         scale = None if scales is None else scales[n]
         shape[d] = size
-        if static(size) is None or static(size) != static(x.shape[d]) or scale not in (None, 1.0):
+        unscaled = scale is None or (isinstance(scale, float) and scale == 1.0)
+        if static(size) is None or static(size) != static(x.shape[d]) or not unscaled:
             resampled[d] = _Axis(x.shape[d], size, scale, coordinates)
 
     def element(*i: tirx.Var) -> tirx.Expr:
@@ -145,12 +150,18 @@ def resize(
 def resize_axes(
     x: te.Tensor,
     sizes: Sizes,
-    *,
+    *factors: te.Tensor,
     axes: list[int],
     mode: str,
     coordinates: str,
     nearest: str = "round_prefer_floor",
     scales: list[float] | None = None,
 ) -> te.Tensor:
-    """As ``resize``, along ``axes``, which may be any."""
-    return _resample(x, sizes, axes, mode, coordinates, nearest, scales)
+    """As ``resize``, along ``axes``, which may be any.
+
+    The scales of all axes may also come in the tensor ``factors``.
+    """
+    given: Sequence[float | tirx.Expr] | None = scales
+    if factors:
+        given = [factors[0](index(axis)) for axis in axes]
+    return _resample(x, sizes, axes, mode, coordinates, nearest, given)

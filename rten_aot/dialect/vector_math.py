@@ -20,6 +20,8 @@ _LOG2_E = 1.44269504088896341
 # ln 2 in two parts; the first has few bits, so that its multiples by whole numbers are exact.
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
+_ROUNDER = 1.5 * 2.0**23
+_ROUNDER_BITS = 0x4B400000
 
 
 def exp(x: Expr) -> Expr:
@@ -27,9 +29,8 @@ def exp(x: Expr) -> Expr:
 
     def finite(n: Expr, r: Expr) -> Expr:
         # 2**n can be out of the range of one float, where y * 2**n is not: two factors.
-        half = tirx.Cast("int32", n) >> _i32(1)
-        rest = tirx.Cast("int32", n) - half
-        return _exp_reduced(r) * _power_of_two(half) * _power_of_two(rest)
+        half = n >> _i32(1)
+        return _exp_reduced(r) * _power_of_two(half) * _power_of_two(n - half)
 
     return _let(x, lambda v: _unless_nan(v, _reduce(_clamp(v, -104.0, 89.0), finite)))
 
@@ -39,7 +40,7 @@ def expm1(x: Expr) -> Expr:
 
     def finite(n: Expr, r: Expr) -> Expr:
         # 2**n (e**r - 1) + (2**n - 1); with half of 2**n, since n may be 128
-        half = _power_of_two(tirx.Cast("int32", n) - _i32(1))
+        half = _power_of_two(n - _i32(1))
         grown = _let(half, lambda h: h * _expm1_reduced(r) + (h - _f32(0.5)))
         return grown * _f32(2.0)
 
@@ -217,7 +218,7 @@ def _exp_negative(x: Expr) -> Expr:
     def of(v: Expr) -> Expr:
         value = _reduce(
             _clamp(v, -87.33, 0.0),
-            lambda n, r: _exp_reduced(r) * _power_of_two(tirx.Cast("int32", n)),
+            lambda n, r: _exp_reduced(r) * _power_of_two(n),
         )
         flushed = tirx.Select(v < _f32(-87.33), _f32(0.0), value)
         return _unless_nan(v, flushed)
@@ -226,16 +227,19 @@ def _exp_negative(x: Expr) -> Expr:
 
 
 def _reduce(x: Expr, use: Callable[[Expr, Expr], Expr]) -> Expr:
-    """``use(n, r)`` where x = n ln 2 + r, n whole, |r| <= ln 2 / 2."""
+    """``use(n, r)`` where x = n ln 2 + r, n a whole number as int32, |r| <= ln 2 / 2.
 
-    def of(v: Expr, n: Expr) -> Expr:
-        return _let(v - n * _f32(_LN2_HIGH) - n * _f32(_LN2_LOW), lambda r: use(n, r))
+    x must not exceed a few thousand. Rounding is by an addition, after which the sum has no digits
+    after the point and n in its last ones: not every CPU has an instruction for it.
+    """
 
-    def nearest(v: Expr) -> Expr:
-        # tirx.nearbyint would be vectorised by nobody
-        return tirx.call_llvm_pure_intrin("float32", "llvm.nearbyint", v * _f32(_LOG2_E))
+    def of(v: Expr, shifted: Expr) -> Expr:
+        n = shifted - _f32(_ROUNDER)
+        r = _let(n, lambda m: v - m * _f32(_LN2_HIGH) - m * _f32(_LN2_LOW))
+        whole = tirx.reinterpret("int32", shifted) - _i32(_ROUNDER_BITS)
+        return _let(whole, lambda w: _let(r, lambda rr: use(w, rr)))
 
-    return _let(x, lambda v: _let(nearest(v), lambda n: of(v, n)))
+    return _let(x, lambda v: _let(v * _f32(_LOG2_E) + _f32(_ROUNDER), lambda s: of(v, s)))
 
 
 def _expm1_reduced(r: Expr) -> Expr:

@@ -27,12 +27,16 @@ class OpSpec:
     """None: any number."""
     limits: str
     """What is not supported, in words for the support table; empty if nothing."""
+    sequences: bool
+    """Whether operands may be sequences of tensors."""
 
 
 _SPECS: dict[str, OpSpec] = {}
 
 
-def op(name: str, *, limits: str = "") -> Callable[[OpFunction], OpFunction]:
+def op(
+    name: str, *, limits: str = "", sequences: bool = False
+) -> Callable[[OpFunction], OpFunction]:
     """Register the decorated function as the importer of operator ``name``.
 
     The function takes an ``OpContext`` and one Relax expression for each input (None for an
@@ -47,7 +51,8 @@ def op(name: str, *, limits: str = "") -> Callable[[OpFunction], OpFunction]:
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         fixed = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
         required = sum(p.default is p.empty for p in fixed)
-        _SPECS[name] = OpSpec(name, function, required, None if variadic else len(fixed), limits)
+        maximum = None if variadic else len(fixed)
+        _SPECS[name] = OpSpec(name, function, required, maximum, limits, sequences)
         return function
 
     return register

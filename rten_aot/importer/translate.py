@@ -14,6 +14,7 @@ from rten_aot.errors import CompileError, InternalError, ModelFormatError, Unsup
 from rten_aot.format.graph import Constant, Dim, Graph, Model, OpNode, Value
 from rten_aot.importer.context import Check, Contents, GraphState, OpContext
 from rten_aot.importer.registry import check_supported, load_all
+from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.signature import Signature, TensorSpec, unique_names
 
 
@@ -157,6 +158,7 @@ class Translator:
         with building(builder, name, params):
             with builder.dataflow():
                 outputs = self.inline(graph, values, parent, state)
+                _refuse_sequences(graph, outputs)
                 counts = [tensor for tensor, _ in state.measured]
                 result = builder.emit_output(tvm.ir.Tuple([*outputs, *counts]))
             builder.emit_func_output(result)
@@ -205,6 +207,10 @@ class Translator:
         for position in range(spec.required):
             if operands[position] is None:
                 raise UnsupportedOpError(f"input {position} is missing", node=node.name, op=node.op)
+        if not spec.sequences and any(isinstance(x, TensorSequence) for x in operands):
+            raise UnsupportedOpError(
+                "takes no sequence of tensors here", node=node.name, op=node.op
+            )
         self.nodes.append((node.name, node.op))
         context = OpContext(scope.state, node, len(self.nodes) - 1, self, scope)
         try:
@@ -235,6 +241,18 @@ class Translator:
                 f'input "{name}" is used before anything computes it', node=node.name, op=node.op
             )
         return value
+
+
+def _refuse_sequences(graph: Graph, outputs: Sequence[relax.Expr]) -> None:
+    for index, value in zip(graph.outputs, outputs, strict=True):
+        if isinstance(value, TensorSequence):
+            maker = next(n for n in graph.nodes if isinstance(n, OpNode) and index in n.outputs)
+            raise UnsupportedOpError(
+                f'result "{graph.nodes[index].name}" is a sequence of tensors, which cannot leave '
+                "the model or a branch",
+                node=maker.name,
+                op=maker.op,
+            )
 
 
 def captured(graph: Graph) -> list[str]:

@@ -18,6 +18,7 @@ from rten_aot.targets.common.expr import (
     children,
     constant_int,
     i64,
+    identity,
     loads,
     substitute,
     walk,
@@ -106,7 +107,7 @@ class Nest:
         remapped = [self._remap(a, axes, mapping) for a in accesses]
         self.loads, self.stores = remapped[:count], remapped[count:]
         by_load = {
-            hash(x): _flat_load(x, substitute(a.offset, mapping))
+            identity(x): _flat_load(x, substitute(a.offset, mapping))
             for x, a in zip(found, accesses[:count], strict=True)
             if _is_even(a, axes)
         }
@@ -114,7 +115,7 @@ class Nest:
 
         def replace(node: Expr) -> Expr | None:
             if isinstance(node, TensorLoad):
-                return by_load.get(hash(node))
+                return by_load.get(identity(node))
             return mapping.get(node) if isinstance(node, tirx.Var) else None
 
         rewrite = Rewriter(replace)
@@ -219,9 +220,9 @@ def _bare_vars(values: Sequence[Expr]) -> set[tirx.Var]:
     seen: set[int] = set()
 
     def visit(node: Expr) -> None:
-        if hash(node) in seen:
+        if identity(node) in seen:
             return
-        seen.add(hash(node))
+        seen.add(identity(node))
         if isinstance(node, tirx.Var):
             found.add(node)
         if isinstance(node, TensorLoad):

@@ -78,7 +78,8 @@ class _Emitter:
         self._nest = nest
         self._cost = cost(nest.values)
         self._guards = guards(nest.values)
-        self._parallel = parallel and is_big(nest.axes, self._cost)
+        self._alone = parallel
+        self._parallel = parallel and is_big(self._loops, nest.axes, self._cost)
 
     def run(self) -> Stmt:
         axes = self._nest.axes
@@ -86,15 +87,27 @@ class _Emitter:
             return self._element()
         inner = axes[-1]
         other = self._transposed()
+        self._note("transposed in blocks" if other is not None else "elementwise")
         if other is not None:
             return self._blocks(other)
         extent = constant_int(inner.extent)
         rows = [constant_int(a.extent) for a in axes[:-1]]
         few_rows = all(r is not None for r in rows) and math.prod(r or 0 for r in rows) < 16
-        if self._parallel and few_rows and (extent is None or extent * self._cost > 2 * CHUNK):
+        if (
+            self._parallel is not False
+            and few_rows
+            and (extent is None or extent * self._cost > 2 * CHUNK)
+        ):
             pieces = self._segments(i64(0), inner.extent)
             return seq([self._chunked(start, length) for start, length in pieces])
         return self._outer(axes[:-1], lambda at: self._row(at, i64(0), inner.extent))
+
+    def _note(self, way: str) -> None:
+        if not self._alone:
+            return
+        sizes = " x ".join(str(constant_int(a.extent) or "n") for a in self._nest.axes)
+        threads = ", parallel" if self._parallel is not False else ""
+        self._ctx.note(f"{way}: {sizes} elements, vectors of {self._width()}{threads}")
 
     # --- outer loops -------------------------------------------------------------------------
 

@@ -140,11 +140,11 @@ def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
 
 
 def identity(expr: Expr) -> int:
-    """A number that tells a node from all others that live.
+    """A number that tells a node from all others that live: its address.
 
-    TVM hashes nodes by their address, but integers by value whatever their type.
+    ``hash`` will not do: TVM hashes integers by value, and Python hashes -1 and -2 alike.
     """
-    return hash((hash(expr), dtype_of(expr))) if isinstance(expr, tirx.IntImm) else hash(expr)
+    return int(expr.__chandle__())
 
 
 class Rewriter:

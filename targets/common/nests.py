@@ -9,10 +9,17 @@ from tvm import sym, tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.tirx import Stmt
 
-from rten_aot.targets.common.expr import constant_int, i64, is_call, is_vectorisable, walk
+from rten_aot.targets.common.expr import (
+    children,
+    constant_int,
+    i64,
+    identity,
+    is_call,
+    is_vectorisable,
+    walk,
+)
 from rten_aot.targets.common.loops import Loops
 from rten_aot.targets.common.stages import Axis
-from rten_aot.targets.common.values import guards, has_effects
 
 PARALLEL_WORK = 32 * 1024
 """Fewer element operations than this are not worth waking other threads for."""
@@ -43,17 +50,14 @@ def cost(values: Sequence[Expr]) -> int:
     return total
 
 
-def is_big(axes: Sequence[Axis], work: int) -> bool:
+def is_big(loops: Loops, axes: Sequence[Axis], work: int) -> bool | Expr:
     """Whether ``work`` operations for every point of the axes are worth several threads.
 
-    True if the number of points is not known.
+    An expression to be evaluated at run time if the number of points is not known.
     """
-    for axis in axes:
-        extent = constant_int(axis.extent)
-        if extent is None:
-            return True
-        work *= extent
-    return work >= PARALLEL_WORK
+    total = loops.simplify(product(loops, axes) * i64(work))
+    known = constant_int(total)
+    return total >= i64(PARALLEL_WORK) if known is None else known >= PARALLEL_WORK
 
 
 def product(loops: Loops, axes: Sequence[Axis]) -> Expr:
@@ -65,9 +69,18 @@ def product(loops: Loops, axes: Sequence[Axis]) -> Expr:
 
 
 def nested(
-    loops: Loops, axes: Sequence[Axis], body: Callable[[At], Stmt], *, parallel: bool
+    loops: Loops, axes: Sequence[Axis], body: Callable[[At], Stmt], *, parallel: bool | Expr
 ) -> Stmt:
-    """Loops over the axes; with ``parallel`` the outermost ones become one parallel loop."""
+    """Loops over the axes; with ``parallel`` the outermost ones become one parallel loop.
+
+    If ``parallel`` is an expression, both forms are there and it chooses.
+    """
+    if isinstance(parallel, Expr):
+        return tirx.IfThenElse(
+            parallel,
+            nested(loops, axes, body, parallel=True),
+            nested(loops, axes, body, parallel=False),
+        )
     shared = _shared_axes(axes) if parallel else 0
 
     def serial(position: int, at: At) -> Stmt:
@@ -108,11 +121,21 @@ def split_index(loops: Loops, index: Expr, axes: Sequence[Axis]) -> dict[tirx.Va
 
 
 def can_vectorise(values: Sequence[Expr], lane: Expr) -> bool:
-    """Whether the values can be computed for a vector of indices that differ by ``lane``."""
-    if has_effects(*values) or not all(is_vectorisable(e) for e in walk(values)):
-        return False
-    conditions = guards(values)
-    return not any(node.same_as(lane) for node in walk(conditions))
+    """Whether the values can be computed for a vector of indices that differ by ``lane``.
+
+    Guards of memory accesses, and what may record a failure, must not depend on ``lane``.
+    """
+    varying: dict[int, bool] = {}
+    for node in walk(values):
+        varies = node.same_as(lane) or any(varying[identity(c)] for c in children(node))
+        varying[identity(node)] = varies
+        if not varies:
+            continue
+        if not is_vectorisable(node) or is_call(node, "call_extern"):
+            return False
+        if is_call(node, "if_then_else") and varying[identity(node.args[0])]:
+            return False
+    return True
 
 
 def turning_points(condition: Expr, var: tirx.Var) -> set[int]:

@@ -75,10 +75,12 @@ class _Reduction:
         self._reduced = [a for a, keep in zip(nest.axes, kinds, strict=True) if not keep]
         work = cost([nest.values[0]])
         self._cost = work
-        self._parallel = parallel and is_big(nest.axes, work)
+        self._alone = parallel
+        self._parallel = parallel and is_big(loops, nest.axes, work)
 
     def run(self) -> Stmt:
         along = self._contiguous_reduced()
+        self._note("along" if along is not None else "beside")
         if along is not None:
             others = [a for a in self._reduced if a is not along]
             return self._outer(self._kept, lambda at: self._across(at, others, along))
@@ -91,9 +93,22 @@ class _Reduction:
         count = 1
         for axis in rest:
             count *= constant_int(axis.extent) or 64
-        if self._parallel and count < 16 and (block is None or block >= 2 * width):
+        if self._parallel is not False and count < 16 and (block is None or block >= 2 * width):
             return self._parallel_columns(rest, inner, width)
         return self._outer(rest, lambda at: self._columns(at, inner, i64(0), inner.extent))
+
+    def _note(self, way: str) -> None:
+        if not self._alone:
+            return
+
+        def sizes(axes: Sequence[Axis]) -> str:
+            return " x ".join(str(constant_int(a.extent) or "n") for a in axes) or "1"
+
+        threads = ", parallel" if self._parallel is not False else ""
+        self._ctx.note(
+            f"reduction of {sizes(self._reduced)} to each of {sizes(self._kept)}, vectors {way} "
+            f"the reduced axis{threads}"
+        )
 
     def _outer(self, axes: Sequence[Axis], body: Callable[[At], Stmt]) -> Stmt:
         return nested(self._loops, axes, body, parallel=self._parallel)
@@ -248,69 +263,69 @@ class _Reduction:
 
     def _across(self, at: At, others: Sequence[Axis], along: Axis) -> Stmt:
         """One result; vectors of partial results run along axis ``along``."""
+        loops = self._loops
         width = self._ctx.machine.lanes(self._dtype) * (4 if self._cost <= 16 else 2)
         extent = constant_int(along.extent)
         while extent is not None and width > 1 and width > extent:
             width //= 2
-        loops = self._loops
         lane = loops.var("v", 8)
         if not can_vectorise(self._nest.at({**at, along.var: lane})[0][:1], lane):
             width = 1
         acc = tile([width], self._dtype)
-
-        def lanes(count: int, build: Callable[[Expr], Sequence[Stmt]]) -> Stmt:
-            return loops.vector("v", count, build)
-
-        def run(outer: At, start: Expr, blocks: Expr, size: int) -> Stmt:
-            return loops.serial(
-                "r",
-                blocks,
-                lambda b: lanes(
-                    size,
-                    lambda v: self._accumulate(
-                        acc,
-                        v,
-                        {
-                            **at,
-                            **outer,
-                            along.var: loops.simplify(start + b * i64(size) + v),
-                        },
-                    ),
-                ),
-            )
-
-        def row(outer: At) -> Stmt:
-            parts: list[Stmt] = []
-            start: Expr = i64(0)
-            rest: Expr = along.extent
-            size = width
-            while True:
-                blocks = loops.simplify(tirx.floordiv(rest, i64(size)))
-                parts.append(run(outer, start, blocks, size))
-                done = loops.simplify(blocks * i64(size))
-                start, rest = loops.simplify(start + done), loops.simplify(rest - done)
-                if size == 1 or constant_int(rest) == 0:
-                    return seq(parts)
-                known = constant_int(rest)
-                one = self._ctx.machine.lanes(self._dtype)
-                size = size // 2 if known is not None else one if size > one else 1
-                while known is not None and size > known:
-                    size //= 2
-
-        folds = []
-        half = width // 2
-        while half:
-            folds.append(
-                lanes(
-                    half,
-                    lambda v, half=half: self._combine_into(acc, v, load(acc, [v + i64(half)])),
-                )
-            )
-            half //= 2
         return seq(
             tirx.AllocBuffer(acc),
-            lanes(width, lambda v: self._initialise(acc, v, at)),
-            nested(loops, others, row, parallel=False),
-            folds,
+            loops.vector("v", width, lambda v: self._initialise(acc, v, at)),
+            nested(
+                loops,
+                others,
+                lambda outer: self._stretch(acc, {**at, **outer}, along, width),
+                parallel=False,
+            ),
+            self._fold(acc, width),
             self._finish(load(acc, [0]), at),
         )
+
+    def _stretch(self, acc: Buffer, at: At, along: Axis, width: int) -> Stmt:
+        """Adds all terms along axis ``along`` to the partial results."""
+        loops = self._loops
+        one = self._ctx.machine.lanes(self._dtype)
+        parts: list[Stmt] = []
+        start: Expr = i64(0)
+        rest: Expr = along.extent
+        while True:
+            blocks = loops.simplify(tirx.floordiv(rest, i64(width)))
+            parts.append(self._terms(acc, at, along, start, blocks, width))
+            done = loops.simplify(blocks * i64(width))
+            start, rest = loops.simplify(start + done), loops.simplify(rest - done)
+            known = constant_int(rest)
+            if width == 1 or known == 0:
+                return seq(parts)
+            if known is None:  # single vectors, then single elements
+                width = one if width > one else 1
+            while known is not None and width > known:
+                width //= 2
+
+    def _terms(
+        self, acc: Buffer, at: At, along: Axis, start: Expr, blocks: Expr, width: int
+    ) -> Stmt:
+        loops = self._loops
+
+        def element(block: Expr, v: Expr) -> list[Stmt]:
+            index = loops.simplify(start + block * i64(width) + v)
+            return self._accumulate(acc, v, {**at, along.var: index})
+
+        return loops.serial(
+            "r", blocks, lambda b: loops.vector("v", width, lambda v: element(b, v))
+        )
+
+    def _fold(self, acc: Buffer, width: int) -> list[Stmt]:
+        """Combines the partial results into the first one."""
+        folds = []
+        while width > 1:
+            width //= 2
+
+            def half(v: Expr, distance: int = width) -> list[Stmt]:
+                return self._combine_into(acc, v, load(acc, [v + i64(distance)]))
+
+            folds.append(self._loops.vector("v", width, half))
+        return folds

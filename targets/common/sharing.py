@@ -10,7 +10,7 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.expr import Buffer, dtype_of, i64, is_call, rebuild
 from rten_aot.targets.common.stmts import temporary
-from rten_aot.targets.common.values import Interner, has_effects
+from rten_aot.targets.common.values import Interner
 
 
 def share(values: Sequence[Expr]) -> tuple[list[Stmt], list[Expr]]:
@@ -40,6 +40,7 @@ class _Sharing:
         self._interner = Interner()
         self._inner = inner
         self._uses: dict[int, int] = {}
+        self._used_inside: set[int] = set()
         self._strict: set[int] = set()
         self._data: dict[int, bool] = {}
         self._varies: dict[int, bool] = {}
@@ -63,8 +64,11 @@ class _Sharing:
         if node in counted and not self._is_truth(node):
             return
         counted.add(node)
+        inside = not self._is_outer(node)
         for child in self._interner.operands[node]:
             self._uses[child] = self._uses.get(child, 0) + 1
+            if inside:
+                self._used_inside.add(child)
             self._count(child, counted)
 
     def _mark_strict(self, node: int) -> None:
@@ -100,17 +104,17 @@ class _Sharing:
         known = self._varies.get(node)
         if known is None:
             expr = self._interner.nodes[node]
-            known = self._varies[node] = (
-                not (isinstance(expr, tirx.Var) and expr in self._inner)
-                and not has_effects(expr)
-                and all(self._is_outer(c) for c in self._interner.operands[node])
-            )
+            known = self._varies[node] = not (
+                isinstance(expr, tirx.Var) and expr in self._inner
+            ) and all(self._is_outer(c) for c in self._interner.operands[node])
         return known
 
     def _worth_binding(self, node: int) -> bool:
         if not self._interner.operands[node] or not self._is_data(node) or self._is_truth(node):
             return False
-        return self._uses[node] > 1 or (node in self._strict and self._is_outer(node))
+        if self._uses[node] > 1:
+            return True
+        return node in self._strict and node in self._used_inside and self._is_outer(node)
 
     def _build(self, node: int, known: dict[int, Expr], out: list[Stmt]) -> Expr:
         """The expression of ``node``; what it needs first goes to ``out``.

@@ -19,6 +19,7 @@ from rten_aot.targets.common.expr import (
     children,
     constant_int,
     i64,
+    identity,
     loads,
     same,
     substitute,
@@ -253,11 +254,13 @@ def _free_of(expr: Expr, var: tirx.Var) -> list[Expr]:
     """The largest sub-expressions without ``var``, constants left out."""
     holds: dict[int, bool] = {}
     for node in walk([expr]):
-        holds[hash(node)] = node.same_as(var) or any(holds[hash(c)] for c in children(node))
+        holds[identity(node)] = node.same_as(var) or any(holds[identity(c)] for c in children(node))
     found: list[Expr] = []
     for node in walk([expr]):
-        if holds[hash(node)]:
+        if holds[identity(node)]:
             for child in children(node):
-                if not holds[hash(child)] and not isinstance(child, (tirx.IntImm, tirx.FloatImm)):
+                if not holds[identity(child)] and not isinstance(
+                    child, (tirx.IntImm, tirx.FloatImm)
+                ):
                     found.append(child)
     return found

@@ -204,11 +204,6 @@ def _is_integral(expr: Expr) -> bool:
     )
 
 
-def has_effects(*exprs: Expr) -> bool:
-    """Whether evaluation may record a failure, so that its place and number of times matter."""
-    return any(is_call(e, "call_extern") for e in walk(exprs))
-
-
 def guards(values: Sequence[Expr]) -> list[Expr]:
     """The conditions of if_then_else, under which memory is accessed."""
     return [e.args[0] for e in walk(values) if is_call(e, "if_then_else")]

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies
 
 import rten_aot.dialect.arithmetic
 import rten_aot.dialect.power  # noqa: F401
 from rten_aot.dialect import elementwise
+from rten_aot.dialect.broadcast import broadcast_shape, index
 from rten_aot.errors import ShapeError
 from tests.dialect.harness import Array, failure, run
 
@@ -263,3 +265,18 @@ def test_prelu() -> None:
     x = np.array([[-2, 3], [NAN, -0.5]], "float32")
     slope = np.array([[0.5], [2]], "float32")
     check(run("prelu", x, slope)[0], np.where(x < 0, x * slope, x))
+
+
+DIMS = strategies.lists(strategies.integers(0, 4), max_size=4)
+
+
+@given(strategies.lists(DIMS, min_size=1, max_size=3))
+def test_shapes_broadcast_as_in_numpy(shapes: list[list[int]]) -> None:
+    sizes = [[index(n) for n in shape] for shape in shapes]
+    try:
+        expected = np.broadcast_shapes(*map(tuple, shapes))
+    except ValueError:
+        with pytest.raises(ShapeError, match="cannot be broadcast"):
+            broadcast_shape(*sizes)
+    else:
+        assert tuple(int(n) for n in broadcast_shape(*sizes)) == expected

@@ -22,7 +22,7 @@ from rten_convert.converter import Metadata, graph_from_onnx_graph, serialize_mo
 
 import rten_aot
 from rten_aot.errors import CompileError
-from rten_aot.format import Graph, Model, Node, OpNode, Value, read_model_bytes
+from rten_aot.format import Constant, Graph, Model, Node, OpNode, Value, read_model_bytes
 from rten_aot.importer import import_model
 from tests.support.rten_writer import write_model
 
@@ -57,10 +57,11 @@ PASS = Outcome("pass")
 
 @dataclass(frozen=True, eq=False)
 class Accepted:
-    """A case that rten-convert took and that imports."""
+    """A case that rten-convert took and that imports; ``inputs`` are those not in the file."""
 
     case: NodeCase
     graph: Graph
+    inputs: Sequence[Array]
 
 
 @lru_cache(maxsize=1)
@@ -89,16 +90,50 @@ def convert(case: NodeCase) -> Model:
 
 
 def accept(case: NodeCase) -> Accepted | Outcome:
-    """The case's graph, or why there is none."""
+    """The case as a graph that can be compiled, or why there is none.
+
+    The cases have axes, shapes and the like as inputs of the model. Where these must be known at
+    compile time, as few inputs as needed become constants of the file, as they are in models.
+    """
     try:
         model = convert(case)
     except Exception as err:
         return Outcome("convert", str(err))
     try:
-        import_model(model)
-    except CompileError as err:
+        inputs = [as_rten(x) for x in case.inputs]
+    except TypeError as err:
         return Outcome("compile", str(err))
-    return Accepted(case, model.graph)
+    failure = ""
+    for places in _storable(inputs):
+        graph, rest = with_constants(model.graph, inputs, places)
+        try:
+            import_model(replace(model, graph=graph))
+            return Accepted(case, graph, rest)
+        except CompileError as err:
+            failure = failure or str(err)
+            if "must be" not in str(err):
+                break
+    return Outcome("compile", failure)
+
+
+def _storable(inputs: Sequence[Array]) -> list[set[int]]:
+    """Sets of inputs to store, from none to all that may be sizes, axes or settings."""
+    small = [i for i, x in enumerate(inputs) if x.ndim <= 1]
+    sizes = {i for i in small if i > 0 and inputs[i].dtype == np.int32}
+    return [set(), sizes, set(small) - {0}, set(small)]
+
+
+def with_constants(
+    graph: Graph, inputs: Sequence[Array], places: set[int]
+) -> tuple[Graph, list[Array]]:
+    """The graph with some inputs stored in it, and the inputs that are left."""
+    nodes = list(graph.nodes)
+    for place in places:
+        index = graph.inputs[place]
+        nodes[index] = Constant(nodes[index].name, inputs[place])
+    left = [i for i in range(len(inputs)) if i not in places]
+    kept = tuple(graph.inputs[i] for i in left)
+    return replace(graph, nodes=tuple(nodes), inputs=kept), [inputs[i] for i in left]
 
 
 def outcomes(cases: Sequence[NodeCase]) -> dict[str, Outcome]:
@@ -125,7 +160,7 @@ def _halving(cases: Sequence[Accepted]) -> dict[str, Outcome]:
             library = rten_aot.compile(source, target="llvm -mcpu=native", opt_level=3)
             stage = "run"
             with rten_aot.load(library, num_threads=2) as model:
-                results = model(*[_input(x) for c in cases for x in c.case.inputs])
+                results = model(*[x for c in cases for x in c.inputs])
     except Exception as err:
         if len(cases) == 1:
             return {cases[0].case.name: Outcome(stage, str(err))}
@@ -182,7 +217,10 @@ def _moved(node: Node, start: int) -> Node:
 
 def as_rten(array: Any) -> Array:
     """An array in RTen's types, in which bool and all wide integers are int32."""
-    array = np.asarray(array)
+    if array is None or isinstance(array, list):
+        raise TypeError("sequences and optional values are no inputs or outputs of RTen's models")
+    is_tensor = isinstance(array, onnx.TensorProto)
+    array = onnx.numpy_helper.to_array(array) if is_tensor else np.asarray(array)
     if array.dtype.kind == "f":
         return array.astype(np.float32)
     if array.dtype.name in ("int8", "uint8"):
@@ -193,10 +231,6 @@ def as_rten(array: Any) -> Array:
     if array.dtype.kind in "biu":
         return array.astype(np.int32)
     raise TypeError(f"{array.dtype} is no type of RTen")
-
-
-def _input(value: Any) -> Array:
-    return as_rten(value)
 
 
 def _judged(case: NodeCase, got: Sequence[Array]) -> Outcome:

@@ -292,3 +292,9 @@ def test_activations_after_arithmetic_keep_nan() -> None:
     with np.errstate(all="ignore"):
         expected = (x - x) + x
     np.testing.assert_array_equal(result, np.where(expected < 0, 0, expected))
+
+
+def test_operands_of_different_types_are_refused() -> None:
+    inputs = [np.zeros(3, "float32"), np.zeros(3, "int32")]
+    with pytest.raises(rten_aot.ShapeError, match="operands of different types: float32, int32"):
+        run_case(Case("bad", "Mul", inputs, [], rten={}))

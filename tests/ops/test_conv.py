@@ -224,6 +224,8 @@ CASES = [
     conv_transpose("stride", rng(1, 8, 6, 5), rng(8, 5, 2, 2), strides=[2, 2]),
     conv_transpose("padded", rng(1, 4, 6, 5), rng(4, 3, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1]),
     conv_transpose("uneven", rng(1, 4, 6, 5), rng(4, 3, 3, 2), strides=[3, 1], pads=[1, 0, 0, 1]),
+    conv_transpose("unequal-pads", rng(1, 2, 9, 9), rng(2, 3, 3, 4), strides=[2, 1],
+                   pads=[2, 1, 2, 1]),
     conv_transpose("output-padding", rng(1, 2, 28, 28), rng(2, 3, 3, 3), strides=[2, 2],
                    pads=[1, 1, 1, 1], output_padding=[1, 1]),
     conv_transpose("stride-over-kernel", rng(1, 2, 4, 4), rng(2, 3, 2, 2), strides=[3, 4]),

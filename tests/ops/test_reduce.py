@@ -205,3 +205,9 @@ def test_an_axis_that_does_not_exist_is_refused() -> None:
     case = Case("axes", "ReduceSum", [np.zeros((2, 3), "float32")], [], {"axes": [2]})
     with pytest.raises(rten_aot.ShapeError, match='attribute "axes": value 2 is out of range'):
         run_case(case)
+
+
+def test_axes_must_be_known() -> None:
+    case = Case("late", "ReduceSum", [np.zeros((2, 3), "float32"), np.array([1])], [])
+    with pytest.raises(rten_aot.UnsupportedOpError, match="axes must be known at compile time"):
+        run_case(case)

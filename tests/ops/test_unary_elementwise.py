@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.support.cases import Array, Case, Mode, Suite
+import rten_aot
+from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 NAN, INF = math.nan, math.inf
@@ -170,3 +171,18 @@ SUITE = Suite(CASES)
 @pytest.mark.parametrize(("case", "mode"), SUITE.parameters())
 def test_unary_elementwise(case: Case, mode: Mode) -> None:
     SUITE.check(case, mode)
+
+
+@pytest.mark.parametrize("op", ["Exp", "Floor", "Elu", "Gelu"])
+def test_other_types_are_refused(op: str) -> None:
+    attrs = {"Elu": {"alpha": 1.0}, "Gelu": {"approximate": "None"}}.get(op, {})
+    message = f'"bad" \\({op}\\): elements of type int32 are not supported; supported: float32'
+    with pytest.raises(rten_aot.UnsupportedOpError, match=message):
+        run_case(Case("bad", op, [INTEGERS], [], rten=attrs))
+
+
+def test_bounds_must_be_scalars_of_the_same_type() -> None:
+    with pytest.raises(rten_aot.ShapeError, match="the bounds must be scalars"):
+        run_case(Case("clip", "Clip", [MIXED, np.zeros(3, "float32")], []))
+    with pytest.raises(rten_aot.ShapeError, match="the bounds are int32, the input is float32"):
+        run_case(Case("clip", "Clip", [MIXED, np.zeros((), "int32")], []))

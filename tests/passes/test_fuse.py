@@ -8,6 +8,7 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+from rten_aot.passes.fuse import MAX_OPERATORS
 from rten_aot.passes.pipeline import lower
 from tests.passes.modules import (
     Body,
@@ -110,6 +111,15 @@ def test_symbolic_sizes_reach_the_fused_kernel() -> None:
         x = random(rows, 3)
         (a,), (b,) = run(mod, x, fused=True), run(mod, x)
         assert abs(a - b).max() <= 1e-6
+
+
+def test_long_chains_become_several_kernels() -> None:
+    def build(b: Body, x: relax.Var) -> relax.Var:
+        for _ in range(100):
+            x = b.call("relu", x)
+        return x
+
+    assert len(ops(fused(build))) == -(-100 // MAX_OPERATORS)
 
 
 def test_what_nothing_uses_is_gone() -> None:

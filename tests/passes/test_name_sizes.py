@@ -11,7 +11,7 @@ from rten_aot.passes.legalize import legalize
 from rten_aot.passes.name_sizes import name_sizes
 from rten_aot.passes.pipeline import remove_unused
 from tests.codegen.programs import kernel_calls, program_of
-from tests.passes.modules import Body, is_same, module, shape, tensor
+from tests.passes.modules import Body, is_same, module, ops, shape, tensor
 
 N = tirx.Var("n", "int64")
 
@@ -49,16 +49,21 @@ def test_equal_formulas_share_a_variable() -> None:
     relax.analysis.well_formed(named)
     relu = kernels(named)["relu"]
     assert shapes(relu) == [["size_0"], ["size_0"]]
-    assert operand_counts(named)[1] == 1
 
 
-def test_calls_pass_the_sizes_that_shapes_no_longer_tell() -> None:
-    named = name_sizes(remove_unused(legalize(module(doubled_then_cut, tensor("x", N)))))
-    cut = kernels(named)["slice"]
+def test_calls_pass_what_the_kernels_take() -> None:
+    for fused in (False, True):
+        legal = remove_unused(legalize(module(doubled_then_cut, tensor("x", N))))
+        named = name_sizes(fuse(legal) if fused else legal)
+        relax.analysis.well_formed(named)
+        takes = [len(kernels(named)[name].params) for name in ops(named)]
+        assert [count + 1 for count in operand_counts(named)] == takes
+
+
+def test_sizes_that_no_shape_tells_are_parameters() -> None:
+    cut = kernels(name_sizes(legalize(module(doubled_then_cut, tensor("x", N)))))["slice"]
     assert shapes(cut) == [["size_0"], ["size_1"]]
-    # Input, n, result.
     assert [str(p.name) for p in cut.params][1] == "n"
-    assert operand_counts(named) == [2, 1, 2]
 
 
 def test_fused_kernels_have_plain_sizes_too() -> None:

@@ -42,7 +42,7 @@ def test_what_each_level_leaves() -> None:
     assert len(names[2]) == 2
     assert all(name.startswith("fused_conv") for name in names[2])
     # Three channels come and go as the model has them.
-    assert [name.rstrip("0123456789") for name in names[3]][0] == "transpose"
+    assert names[3][0].startswith("transpose")
     assert sum("conv_packed" in name for name in names[3]) == 2
 
 

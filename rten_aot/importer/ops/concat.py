@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -16,8 +18,13 @@ def concat(ctx: OpContext, *xs: relax.Expr | None) -> relax.Expr:
     present = [x for x in xs if x is not None]
     if not present:
         ctx.shape_error("has no inputs")
+    return joined(ctx, present, ctx.attrs.int("axis"))
+
+
+def joined(ctx: OpContext, present: Sequence[relax.Expr], axis: int) -> relax.Expr:
+    """The tensors, one at least, one after the other along ``axis``."""
     rank, dtype = ctx.rank(present[0]), ctx.dtype(present[0])
-    axis = ctx.normalize_axis(ctx.attrs.int("axis"), rank)
+    axis = ctx.normalize_axis(axis, rank)
     for x in present[1:]:
         if ctx.rank(x) != rank:
             ctx.shape_error(f"inputs have ranks {rank} and {ctx.rank(x)}")

@@ -50,7 +50,7 @@ def cast_like(ctx: OpContext, x: relax.Expr, target: relax.Expr) -> relax.Expr:
     return convert_to(ctx, x, ctx.dtype(target))
 
 
-@op("Identity")
+@op("Identity", sequences=True)
 def identity(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Identity.html."""
     return x

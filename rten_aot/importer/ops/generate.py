@@ -10,36 +10,44 @@ from tvm import relax
 import rten_aot.dialect.generate
 import rten_aot.dialect.indexing  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
+from rten_aot.importer.elementwise import check_same_type
 from rten_aot.importer.known import Element, is_symbolic, whole
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import ceil_div, maximum
+from rten_aot.importer.runtime_sizes import measured, sizes
+from rten_aot.importer.sizes import ceil_div, maximum, text
 
 _DTYPES = {"Int32": "int32", "Float": "float32", "Int8": "int8", "UInt8": "uint8"}
 
 
-@op("ConstantOfShape", limits="the shape must be a constant or made of the inputs' sizes")
+@op("ConstantOfShape")
 def constant_of_shape(ctx: OpContext, shape: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
     value = ctx.attrs.scalar("value", default=0.0)
-    sizes = ctx.ints(shape, "the shape")
-    if any(isinstance(s, int) and s < 0 for s in sizes):
+    wanted = sizes(ctx, shape, "the shape")
+    if any(isinstance(s, int) and s < 0 for s in wanted):
         ctx.shape_error("a size is negative")
     dtype = "int32" if isinstance(value, int) else "float32"
-    if small(sizes):
-        return ctx.known(np.full(sizes, value, dtype=object), dtype)
-    return ctx.call("full", ctx.shape_expr(sizes), value=value, dtype=dtype)
+    if small(wanted):
+        return ctx.known(np.full(wanted, value, dtype=object), dtype)
+    return ctx.call("full", ctx.shape_expr(wanted), value=value, dtype=dtype)
 
 
-@op("Range", limits="operands must be constants or made of the inputs' sizes")
+@op("Range")
 def range_(ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Range.html."""
-    values = [_element(ctx, x) for x in (start, limit, delta)]
+    operands = [start, limit, delta]
+    check_same_type(ctx, *operands)
+    if any(size != 1 for x in operands for size in ctx.shape(x)):
+        ctx.shape_error("start, limit and delta must have one element each")
+    if any(ctx.contents(x) is None for x in operands):
+        return _computed_range(ctx, start, limit, delta)
+    values = [_element(ctx, x) for x in operands]
     if ctx.dtype(start) == "float32" and not any(map(is_symbolic, values)):
         return _float_range(ctx, *map(float, values))
     first, end, step = map(whole, values)
     if not isinstance(step, int) or first is None or end is None:
-        ctx.fail("delta must be constant, and with sizes all operands must be whole numbers")
+        return _computed_range(ctx, start, limit, delta)
     if step == 0:
         ctx.shape_error("delta is 0")
     distance = end - first if step > 0 else first - end
@@ -47,16 +55,20 @@ def range_(ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Ex
     if isinstance(first, int) and isinstance(count, int) and count <= MAX_KNOWN_ELEMENTS:
         numbers = np.array([first + i * step for i in range(count)], object)
         return ctx.known(numbers, ctx.dtype(start))
-    operands = [ctx.shape_expr([first, step]), ctx.shape_expr([count])]
-    return ctx.call("arange", *operands, dtype=ctx.dtype(start))
+    numbers_of = [ctx.shape_expr([first, step]), ctx.shape_expr([count])]
+    return ctx.call("arange", *numbers_of, dtype=ctx.dtype(start))
+
+
+def _computed_range(
+    ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Expr
+) -> relax.Expr:
+    total = ctx.call("range_count", start, limit, delta, node=ctx.node_index)
+    return ctx.call("range", start, delta, ctx.shape_expr(measured(ctx, total, 1, "length")))
 
 
 def _element(ctx: OpContext, x: relax.Expr) -> Element:
     content = ctx.contents(x)
-    if content is None:
-        ctx.fail("start, limit and delta must be known at compile time (constants or sizes)")
-    if content.size != 1:
-        ctx.shape_error("start, limit and delta must have one element each")
+    assert content is not None
     value: Element = content.flat[0]
     return value
 
@@ -83,19 +95,19 @@ def eye_like(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     return ctx.call("eye", ctx.shape_expr(shape), k=k, dtype=dtype)
 
 
-@op("OneHot", limits="depth must be a constant or made of the inputs' sizes")
+@op("OneHot")
 def one_hot(
     ctx: OpContext, indices: relax.Expr, depth: relax.Expr, values: relax.Expr
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(indices) + 1)
-    sizes = ctx.ints(depth, "depth")
-    if len(sizes) != 1 or (isinstance(sizes[0], int) and sizes[0] < 0):
-        ctx.shape_error(f"depth {sizes} is no size")
+    count = sizes(ctx, depth, "depth")
+    if len(count) != 1 or (isinstance(count[0], int) and count[0] < 0):
+        ctx.shape_error(f"depth {text(count)} is no size")
     if ctx.rank(values) != 1:
         ctx.shape_error(f"values have rank {ctx.rank(values)}; needed: 1")
     ctx.equal_dims(ctx.shape(values)[0], 2, "values must be two; sizes")
-    return ctx.call("one_hot", indices, ctx.shape_expr(sizes), values, axis=axis)
+    return ctx.call("one_hot", indices, ctx.shape_expr(count), values, axis=axis)
 
 
 @op("Trilu")

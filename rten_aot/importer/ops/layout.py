@@ -9,6 +9,7 @@ import rten_aot.dialect.generate
 import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
 from rten_aot.importer.registry import op
+from rten_aot.importer.runtime_sizes import counted, measured, sizes
 from rten_aot.importer.sizes import broadcast, expr, maximum, product, quotient, text
 
 
@@ -29,6 +30,8 @@ def permute(ctx: OpContext, x: relax.Expr, axes: list[int]) -> relax.Expr:
 def reshape(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Reshape.html."""
     allow_zero = ctx.attrs.bool("allow_zero", default=False)
+    if ctx.contents(shape) is None:
+        return _computed_reshape(ctx, x, shape, allow_zero=allow_zero)
     old, wanted = ctx.shape(x), ctx.ints(shape, "the new shape")
     new: list[Size] = []
     for i, size in enumerate(wanted):
@@ -48,6 +51,18 @@ def reshape(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
     else:
         _same_count(ctx, old, new)
     return ctx.reshape(x, new)
+
+
+def _computed_reshape(
+    ctx: OpContext, x: relax.Expr, shape: relax.Expr, *, allow_zero: bool
+) -> relax.Expr:
+    rank = counted(ctx, shape, "the new shape")
+    if rank == 0:
+        _same_count(ctx, ctx.shape(x), [])
+        return ctx.reshape(x, [])
+    old = ctx.shape_expr(ctx.shape(x))
+    vector = ctx.call("reshape_sizes", shape, old, allow_zero=allow_zero, node=ctx.node_index)
+    return ctx.reshape(x, measured(ctx, vector, rank, "shape"))
 
 
 def _same_count(ctx: OpContext, old: list[Size], new: list[Size]) -> None:
@@ -79,6 +94,8 @@ def squeeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> re
     Without axes, a size that is not known is taken not to be 1, which is checked.
     """
     shape = ctx.shape(x)
+    if axes is not None and ctx.contents(axes) is None:
+        return _along_computed_axes(ctx, x, axes, insert=False)
     if axes is None:
         for size in shape:
             if not isinstance(size, int):
@@ -94,9 +111,26 @@ def squeeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> re
 def unsqueeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Unsqueeze.html."""
     shape = ctx.shape(x)
+    if ctx.contents(axes) is None:
+        return _along_computed_axes(ctx, x, axes, insert=True)
     for axis in sorted(_axes(ctx, axes, len(shape) + int(product(ctx.shape(axes))))):
         shape.insert(axis, 1)
     return ctx.reshape(x, shape)
+
+
+def _along_computed_axes(
+    ctx: OpContext, x: relax.Expr, axes: relax.Expr, *, insert: bool
+) -> relax.Expr:
+    """``x`` with axes of size 1 more or less."""
+    count = counted(ctx, axes, "axes")
+    rank = ctx.rank(x) + count if insert else ctx.rank(x) - count
+    if rank < 0:
+        ctx.shape_error(f"{count} axes are named of a tensor of rank {ctx.rank(x)}")
+    if count == 0:
+        return x
+    shape = ctx.shape_expr(ctx.shape(x))
+    vector = ctx.call("axes_sizes", axes, shape, insert=insert, node=ctx.node_index)
+    return ctx.reshape(x, measured(ctx, vector, rank, "shape"))
 
 
 def _axes(ctx: OpContext, axes: relax.Expr, rank: int) -> list[int]:
@@ -145,34 +179,34 @@ def _vector(sizes: list[Size]) -> np.ndarray[tuple[int, ...], np.dtype[np.object
 @op("Expand")
 def expand(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Expand.html."""
-    old, wanted = ctx.shape(x), ctx.ints(shape, "the shape to expand to")
+    old, wanted = ctx.shape(x), sizes(ctx, shape, "the shape to expand to")
     rank = max(len(old), len(wanted))
     old = [1] * (rank - len(old)) + old
     wanted = [1] * (rank - len(wanted)) + wanted
     return spread(ctx, x, [broadcast(ctx, a, b) for a, b in zip(old, wanted, strict=True)])
 
 
-def spread(ctx: OpContext, x: relax.Expr, sizes: list[Size]) -> relax.Expr:
-    """``x`` broadcast to ``sizes``, which are known to fit."""
+def spread(ctx: OpContext, x: relax.Expr, wanted: list[Size]) -> relax.Expr:
+    """``x`` broadcast to the sizes ``wanted``, which are known to fit."""
     shape = ctx.shape(x)
-    if len(shape) == len(sizes) and all(map(ctx.same, shape, sizes)):
+    if len(shape) == len(wanted) and all(map(ctx.same, shape, wanted)):
         return x
     content = ctx.contents(x)
-    if content is not None and small(sizes):
-        return ctx.known(np.broadcast_to(content, sizes), ctx.dtype(x))
-    return ctx.call("expand", x, ctx.shape_expr(sizes))
+    if content is not None and small(wanted):
+        return ctx.known(np.broadcast_to(content, wanted), ctx.dtype(x))
+    return ctx.call("expand", x, ctx.shape_expr(wanted))
 
 
-def small(sizes: list[Size]) -> bool:
+def small(shape: list[Size]) -> bool:
     """Whether contents of this shape are worth knowing at compile time."""
-    count = product(sizes)
+    count = product(shape)
     return isinstance(count, int) and count <= MAX_KNOWN_ELEMENTS
 
 
 @op("Tile")
 def tile(ctx: OpContext, x: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Tile.html."""
-    counts, shape = ctx.ints(repeats, "repeats"), ctx.shape(x)
+    counts, shape = sizes(ctx, repeats, "repeats"), ctx.shape(x)
     if len(counts) != len(shape):
         ctx.shape_error(f"{len(counts)} repeats are given for {len(shape)} axes")
     # [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r * a, s * b]

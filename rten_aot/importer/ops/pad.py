@@ -9,12 +9,13 @@ import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
+from rten_aot.importer.runtime_sizes import sizes
 from rten_aot.importer.sizes import at_least, text
 
 _MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
 
 
-@op("Pad", limits="pads must be constants or made of the inputs' sizes")
+@op("Pad", limits="axes must be known at compile time")
 def pad(
     ctx: OpContext,
     x: relax.Expr,
@@ -24,7 +25,7 @@ def pad(
 ) -> relax.Expr:
     """More elements, or fewer, before and after those of some axes."""
     mode = ctx.attrs.enum("mode", _MODES, default="Constant")
-    counts, shape = ctx.ints(pads, "pads"), ctx.shape(x)
+    counts, shape = sizes(ctx, pads, "pads", signed=True), ctx.shape(x)
     places = list(range(len(shape)))
     if axes is not None:
         places = []

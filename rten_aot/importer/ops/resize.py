@@ -13,7 +13,9 @@ from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
 from rten_aot.importer.known import is_symbolic
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import expr
+from rten_aot.importer.runtime_sizes import measured
+from rten_aot.importer.runtime_sizes import sizes as sizes_of
+from rten_aot.importer.sizes import expr, product
 from rten_aot.importer.windows import simplified
 
 COORDINATES = {
@@ -36,8 +38,6 @@ def _given(ctx: OpContext, x: relax.Expr | None) -> relax.Expr | None:
 
 
 def _scale_of(ctx: OpContext, value: object) -> float:
-    if is_symbolic(value):
-        ctx.fail("scales that depend on sizes of inputs are not supported")
     scale = float(value)  # type: ignore[arg-type]
     if not scale > 0 or math.isinf(scale):
         ctx.shape_error(f"a scale is {scale}")
@@ -58,7 +58,7 @@ def _scaled(ctx: OpContext, size: Size, scale: float) -> Size:
     return tirx.Cast("int64", product)
 
 
-@op("Resize", limits="modes nearest and linear; scales and sizes must be known at compile time")
+@op("Resize", limits="modes nearest and linear")
 def resize(
     ctx: OpContext,
     x: relax.Expr,
@@ -77,14 +77,20 @@ def resize(
     scales, sizes = _given(ctx, scales), _given(ctx, sizes)
     if scales is not None:
         content = ctx.contents(scales)
-        if content is None:
-            ctx.fail("scales must be known at compile time")
+        if content is None or any(is_symbolic(v) for v in content.flat):
+            return _by_computed_scales(ctx, x, scales, mode, coordinates, nearest)
         factors = [_scale_of(ctx, v) for v in content.flat]
         if len(factors) != len(shape):
             ctx.shape_error(f"{len(factors)} scales for an input of rank {len(shape)}")
         wanted = [_scaled(ctx, n, f) for n, f in zip(shape, factors, strict=True)]
     elif sizes is not None:
-        wanted = ctx.ints(sizes, "sizes")
+        computed = ctx.contents(sizes) is None
+        wanted = sizes_of(ctx, sizes, "sizes")
+        if computed and len(wanted) == len(shape):
+            for d in range(_fixed_axes(ctx, x, mode)):
+                wanted[d] = ctx.equal_dims(
+                    shape[d], wanted[d], f"axis {d} cannot be resized; sizes"
+                )
         if len(wanted) != len(shape):
             ctx.shape_error(f"{len(wanted)} sizes for an input of rank {len(shape)}")
     else:
@@ -95,6 +101,34 @@ def resize(
         if not (factors[d] == 1.0 if factors is not None else ctx.same(size, shape[d]))
     ]
     return _resample(ctx, x, wanted, factors, changed, mode, coordinates, nearest)
+
+
+def _fixed_axes(ctx: OpContext, x: relax.Expr, mode: str) -> int:
+    """How many axes stay as they are where sizes or scales are known at run time only.
+
+    Interpolation along batch and channels would cost all models much that few ever use.
+    """
+    return 2 if mode == "linear" and ctx.rank(x) > 2 else 0
+
+
+def _by_computed_scales(
+    ctx: OpContext,
+    x: relax.Expr,
+    scales: relax.Expr,
+    mode: str,
+    coordinates: str,
+    nearest: str,
+) -> relax.Expr:
+    rank = ctx.rank(x)
+    fixed = _fixed_axes(ctx, x, mode)
+    ctx.equal_dims(product(ctx.shape(scales)), rank, "number of scales and rank: sizes")
+    shape = ctx.shape_expr(ctx.shape(x))
+    vector = ctx.call("scaled_sizes", scales, shape, fixed=fixed, node=ctx.node_index)
+    wanted = measured(ctx, vector, rank, "size")
+    axes = list(range(fixed, rank))
+    sizes = ctx.shape_expr([wanted[axis] for axis in axes])
+    attrs = {"mode": mode, "coordinates": coordinates, "nearest": nearest}
+    return ctx.call("resize_axes", x, sizes, scales, axes=axes, **attrs)
 
 
 def _resample(

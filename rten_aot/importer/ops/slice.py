@@ -10,15 +10,16 @@ from tvm import relax
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.known import never_negative
+from rten_aot.importer.known import never_negative, numbers_of
 from rten_aot.importer.registry import op
+from rten_aot.importer.runtime_sizes import counted, measured
 from rten_aot.importer.sizes import ceil_div, choose, expr, maximum, minimum
 
 # No axis is longer; files say "to the end" by such numbers.
 _FAR = 2**31 - 1
 
 
-@op("Slice", limits="starts, ends and steps must be constants or made of the inputs' sizes")
+@op("Slice")
 def slice_(
     ctx: OpContext,
     x: relax.Expr,
@@ -31,6 +32,9 @@ def slice_(
 
     Negative positions count from the end, and those past an end are clamped.
     """
+    given = [starts, ends, *(o for o in (axes, steps) if o is not None)]
+    if any(ctx.contents(o) is None for o in given):
+        return _computed(ctx, x, starts, ends, axes, steps)
     begins, stops = ctx.ints(starts, "starts"), ctx.ints(ends, "ends")
     rank, shape = ctx.rank(x), ctx.shape(x)
     places = list(range(len(begins))) if axes is None else _constants(ctx, axes, "axes")
@@ -47,6 +51,53 @@ def slice_(
         first, size = extent(begin, stop, step, shape[axis])
         cuts.append((axis, first, size, step))
     return cut(ctx, x, cuts)
+
+
+def _computed(
+    ctx: OpContext,
+    x: relax.Expr,
+    starts: relax.Expr,
+    ends: relax.Expr,
+    axes: relax.Expr | None,
+    steps: relax.Expr | None,
+) -> relax.Expr:
+    """A slice whose extents are known at run time only."""
+    operands = [starts, ends, *(o for o in (axes, steps) if o is not None)]
+    counts = [counted(ctx, o, "starts, ends, axes and steps") for o in operands]
+    if any(count != counts[0] for count in counts):
+        ctx.shape_error("starts, ends, axes and steps differ in length")
+    if counts[0] > ctx.rank(x):
+        ctx.shape_error(f"{counts[0]} slices of a tensor of rank {ctx.rank(x)}")
+    if counts[0] == 0:
+        return x
+    vector = ctx.call(
+        "slice_extents",
+        *operands,
+        ctx.shape_expr(ctx.shape(x)),
+        axes=axes is not None,
+        steps=steps is not None,
+        node=ctx.node_index,
+    )
+    rank = ctx.rank(x)
+    values = measured(ctx, vector, 3 * rank, "extent")
+    first, size, step = values[:rank], values[rank : 2 * rank], values[2 * rank :]
+    places = _fixed(ctx, axes, list(range(counts[0])))
+    strides = _fixed(ctx, steps, [1] * counts[0])
+    if places is None or strides is None:
+        return ctx.call("slice_by", x, *map(ctx.shape_expr, (first, size, step)))
+    cuts = []
+    for axis, stride in zip(places, strides, strict=True):
+        axis = ctx.normalize_axis(axis, rank, "axes")
+        cuts.append((axis, first[axis], size[axis], stride))
+    return cut(ctx, x, cuts)
+
+
+def _fixed(ctx: OpContext, x: relax.Expr | None, default: list[int]) -> list[int] | None:
+    """The numbers in an operand, None if they are not known."""
+    if x is None:
+        return default
+    numbers = numbers_of(ctx, x)
+    return None if numbers is None else [int(n) for n in numbers.flat]
 
 
 def _constants(ctx: OpContext, x: relax.Expr, what: str) -> list[int]:

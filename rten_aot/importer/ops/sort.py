@@ -7,10 +7,11 @@ from tvm import relax
 import rten_aot.dialect.sort  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
 from rten_aot.importer.registry import op
+from rten_aot.importer.runtime_sizes import sizes
 from rten_aot.importer.sizes import at_least
 
 
-@op("TopK", limits="k must be a constant or made of the inputs' sizes")
+@op("TopK")
 def top_k(ctx: OpContext, x: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
     """The k largest or smallest elements along an axis, in order, and their indices.
 
@@ -19,7 +20,7 @@ def top_k(ctx: OpContext, x: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(x))
     largest = ctx.attrs.bool("largest", default=True)
     ctx.attrs.ignore("sorted", "sorted results serve both")
-    counts = ctx.ints(k, "k")
+    counts = sizes(ctx, k, "k")
     if len(counts) != 1 or (isinstance(counts[0], int) and counts[0] < 0):
         ctx.shape_error(f"k {counts} is no size")
     size = ctx.shape(x)[axis]

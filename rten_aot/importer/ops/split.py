@@ -8,11 +8,12 @@ import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
+from rten_aot.importer.runtime_sizes import sizes
 from rten_aot.importer.sizes import at_least, ceil_div, quotient
 
 
-@op("Split", limits="sizes must be constants or made of the inputs' sizes")
-def split(ctx: OpContext, x: relax.Expr, sizes: relax.Expr | None = None) -> list[relax.Expr]:
+@op("Split")
+def split(ctx: OpContext, x: relax.Expr, split: relax.Expr | None = None) -> list[relax.Expr]:
     """Parts of the input along an axis: of given sizes, or a number of equal ones.
 
     With the attribute ``num_outputs``, the last part may be smaller.
@@ -21,8 +22,8 @@ def split(ctx: OpContext, x: relax.Expr, sizes: relax.Expr | None = None) -> lis
     count = ctx.attrs.optional_int("num_outputs")
     total = ctx.shape(x)[axis]
     outputs = len(ctx.node.outputs)
-    if sizes is not None:
-        parts = ctx.ints(sizes, "the sizes of the parts")
+    if split is not None:
+        parts = sizes(ctx, split, "the sizes of the parts")
         ctx.equal_dims(
             sum(parts[1:], parts[0]) if parts else 0, total, "sum of parts and axis: sizes"
         )

@@ -1,0 +1,42 @@
+"""Sizes that operands hold: known at compile time where they can be, else computed by the model."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+import rten_aot.dialect.runtime_sizes  # noqa: F401  (defines what is emitted here)
+from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
+from rten_aot.importer.sizes import product
+
+
+def counted(ctx: OpContext, x: relax.Expr, what: str) -> int:
+    """The number of elements of an operand that holds sizes, which decides on ranks."""
+    if ctx.dtype(x) != "int32":
+        ctx.shape_error(f"{what} are {ctx.dtype(x)}; needed: int32")
+    count = product(ctx.shape(x))
+    if not isinstance(count, int) or count > MAX_KNOWN_ELEMENTS:
+        ctx.fail(f"the number of elements of {what} must be known at compile time")
+    return count
+
+
+def sizes(ctx: OpContext, x: relax.Expr, what: str, *, signed: bool = False) -> list[Size]:
+    """The integers in ``x``, which the model computes if they are not known.
+
+    Those must not be negative unless ``signed``: a variable for a size promises that. ``what``
+    names the operand in messages.
+    """
+    if ctx.contents(x) is not None:
+        return ctx.ints(x, what)
+    count = counted(ctx, x, what)
+    if count == 0:
+        return []
+    vector = ctx.call("to_sizes", x, signed=signed, node=ctx.node_index)
+    return measured(ctx, vector, count, what)
+
+
+def measured(ctx: OpContext, vector: relax.Expr, count: int, what: str) -> list[Size]:
+    """The elements of a vector of sizes that a kernel computes."""
+    if count == 0:
+        return []
+    label = "".join(c if c.isalnum() else "_" for c in what)
+    return list(ctx.measure(vector, *[f"{label}_{i}" for i in range(count)]))
