@@ -5,8 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-
-MAX_OPERATORS = 32
+MAX_OPERATORS = 16
 """Operators in one kernel: the scheduler's work grows faster than a chain's length."""
 
 

@@ -56,7 +56,7 @@ def _one_at_a_time(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @_one_at_a_time
 def compile(
-    model: str | Path,
+    model: str | Path | Model,
     output: str | Path | None = None,
     *,
     target: str = "llvm",
@@ -68,8 +68,11 @@ def compile(
     progress: Progress | None = None,
     symbol_prefix: str | None = None,
 ) -> Path:
-    """Compile a model; see ``rten_aot.compile``, which has the same parameters."""
-    out = Path(output) if output is not None else default_output(model, emit)
+    """Compile a model; see ``rten_aot.compile``, which has the same parameters.
+
+    A model that is in memory already needs an ``output``.
+    """
+    out = _output(model, output, emit)
     _check_output(out)
     begin = time.perf_counter()
     note = explain or ignore_note
@@ -81,7 +84,7 @@ def compile(
     if emit == "header":
         return _write(out, c_header(symbol_prefix))
     stage("reading")
-    parsed = read_model(model)
+    parsed = model if isinstance(model, Model) else read_model(model)
     stage("importing")
     imported = import_model(parsed, shapes=shapes, dims=dims)
     stage("optimising")
@@ -217,6 +220,13 @@ def _facts(
             "ziglang": metadata.version("ziglang"),
         },
     }
+
+
+def _output(model: str | Path | Model, output: str | Path | None, emit: Emit) -> Path:
+    if output is not None:
+        return Path(output)
+    assert not isinstance(model, Model), "a model in memory has no place beside it"
+    return default_output(model, emit)
 
 
 def _check_output(path: Path) -> None:

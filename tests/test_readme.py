@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rten_aot
-from rten_aot.cli import COMMANDS, choices, ops
+from rten_aot.cli import COMMANDS, choices, command_module, ops
 from rten_aot.importer.registry import load_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,8 +35,7 @@ def test_commands_exist(page: str, line: str) -> None:
     match program, words:
         case "rten-aot", [name, *rest]:
             assert name in COMMANDS
-            module = importlib.import_module(f"rten_aot.cli.{name}")
-            parser = module.build_parser()
+            parser = command_module(name).build_parser()
             parser.parse(choices.join_features(rest, parser.option_strings))
         case "make", [target]:
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -45,7 +43,7 @@ def test_commands_exist(page: str, line: str) -> None:
         case "python", [script, *_]:
             assert (ROOT / script).is_file()
         case "pip", ["install", package]:
-            assert package in ("rten-aot", "rten-aot[compiler]")
+            assert package in ("rten-aot", "rten-aot[compiler]", "rten-aot[compiler,verify]")
         case _:
             assert program == "cc", line
 

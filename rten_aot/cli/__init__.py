@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 
 import rten_aot
 from rten_aot.cli.parser import UsageError, did_you_mean
@@ -15,11 +16,13 @@ from rten_aot.errors import CompileError, InternalError
 COMMANDS: Mapping[str, str] = {
     "compile": "compile a .rten model to a shared library",
     "run": "run a compiled model",
+    "verify": "compare a compiled model with ONNX Runtime",
+    "export-onnx": "write a .rten model as an ONNX model",
     "inspect": "show what is in a .rten model or a compiled one",
     "ops": "list the operators and what of them is supported",
     "targets": "list the names that --target takes",
 }
-"""The commands, each in the module of this package that has its name, in the order of --help."""
+"""The commands in the order of --help, each in the module of this package with its name."""
 
 USER_ERROR, USAGE_ERROR, INTERNAL_ERROR = 1, 2, 3
 # What a shell reports for a process that the signal ended.
@@ -59,8 +62,7 @@ def _dispatch(words: list[str]) -> int:
         case []:
             raise UsageError("no command given", _help())
         case [name, *rest] if name in COMMANDS:
-            module = importlib.import_module(f"rten_aot.cli.{name}")
-            run: Callable[[list[str]], int] = module.main
+            run: Callable[[list[str]], int] = command_module(name).main
             return run(rest)
         case ["help", name, *_] if name in COMMANDS:
             return _dispatch([name, "--help"])
@@ -70,9 +72,14 @@ def _dispatch(words: list[str]) -> int:
     raise UsageError(f'unknown {kind} "{words[0]}"{hint or known}', _USAGE)
 
 
+def command_module(name: str) -> ModuleType:
+    """The module of a command; ``export-onnx`` is in ``export_onnx``."""
+    return importlib.import_module(f"rten_aot.cli.{name.replace('-', '_')}")
+
+
 def _help() -> str:
     lines = [_USAGE, "", "Compile RTen models ahead of time, and run them.", "", "commands:"]
-    lines += [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
+    lines += [f"  {name:<12} {text}" for name, text in COMMANDS.items()]
     lines += ["", "rten-aot COMMAND --help explains a command; --version tells the version."]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Arrays in and out of ``rten-aot run``: files, random values, and a line about each result."""
+"""Arrays in and out of commands that run models: files, random values, a line for each result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rten_aot.cli.parser import did_you_mean
+from rten_aot.cli.parser import Parser, did_you_mean
 from rten_aot.runtime import InputError, TensorInfo
 
 Array: TypeAlias = npt.NDArray[Any]
 
 _SEED = 0
 _FIRST = 4
+
+
+def add_inputs(parser: Parser) -> None:
+    """The options that name files with inputs."""
+    add = parser.add_argument
+    add(
+        "--input",
+        metavar="NAME=X.npy",
+        action="append",
+        default=[],
+        help="an input and the file with its array; may be repeated",
+    )
+    add("--inputs", metavar="X.npz", type=Path, help="a file with the arrays of inputs by name")
 
 
 def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, Array]:

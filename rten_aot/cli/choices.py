@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from rten_aot.cli.parser import did_you_mean
+from rten_aot.cli.parser import Parser, did_you_mean
 from rten_aot.options import OPT_LEVELS, SUFFIXES, Emit
 
 EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
 
 # Options of LLVM's tools and TVM's target strings, which have one dash.
 TARGET_OPTIONS = ("mcpu", "mattr", "mtriple", "arch")
+
+
+def add_compile_options(parser: Parser, *, target: str) -> None:
+    """The options that say how a model is to be compiled, for every command that does so."""
+    add = parser.add_argument
+    add(
+        "--target",
+        metavar="T",
+        default=target,
+        help='a name that "rten-aot targets" lists, or "llvm" with the options below, as separate '
+        'words or in one string: --target="llvm -mcpu=native" (default: ' + target + ")",
+    )
+    add("-mcpu", metavar="CPU", help='the CPU to build for; "native" is this machine\'s')
+    add("-mattr", metavar="+A,-B", action="append", help="CPU features to add or leave out")
+    add("-mtriple", metavar="TRIPLE", help="the system to build for, as LLVM names it")
+    add("-arch", metavar="ARCH", help="the GPU architecture to build for")
+    add(
+        "--shape",
+        metavar="NAME=1,3,h,w",
+        type=shape,
+        action="append",
+        default=[],
+        help='shape of an input: sizes, dimension names, or "?" for a free size; '
+        '"NAME=" is a scalar; may be repeated',
+    )
+    add(
+        "--dim",
+        metavar="NAME=1",
+        type=dim,
+        action="append",
+        default=[],
+        help="fix a named dimension; may be repeated",
+    )
+    add(
+        "-O",
+        metavar="LEVEL",
+        type=opt_level,
+        default=3,
+        help="from -O0 (compile fast) to -O3 (run fast, the default)",
+    )
 
 
 def join_features(words: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -79,14 +119,25 @@ def threads(text: str) -> int:
     return value
 
 
-def unique(pairs: Iterable[tuple[str, object]], option: str) -> str | None:
-    """A complaint about the first name that occurs twice, or None."""
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            return f'argument {option}: "{name}" is given twice'
-        seen.add(name)
-    return None
+def tolerance(text: str) -> float:
+    """The number of --tolerance."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number from 0 to 1')
+    return value
+
+
+def check_unique(parser: Parser, args: argparse.Namespace) -> None:
+    """Refuse an input or a dimension that is given twice."""
+    for option, pairs in (("--shape", args.shape), ("--dim", args.dim)):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                parser.error(f'argument {option}: "{name}" is given twice')
+            seen.add(name)
 
 
 def _split(text: str, option: str, form: str) -> tuple[str, str]:

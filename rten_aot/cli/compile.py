@@ -27,9 +27,7 @@ def main(words: list[str]) -> int:
     """Compile as the words say; returns the exit code."""
     parser = build_parser()
     args = parser.parse(choices.join_features(words, parser.option_strings))
-    for option, pairs in (("--shape", args.shape), ("--dim", args.dim)):
-        if complaint := choices.unique(pairs, option):
-            parser.error(complaint)
+    choices.check_unique(parser, args)
     args.emit = args.emit or "lib"
     output = args.output or default_output(args.model, args.emit)
     if _same_file(args.model, output):
@@ -85,41 +83,7 @@ def build_parser() -> Parser:
         type=Path,
         help="the file to write (default: beside MODEL, with the suffix .so)",
     )
-    add(
-        "--target",
-        metavar="T",
-        default="llvm",
-        help='a name that "rten-aot targets" lists, or "llvm" with the options below, as separate '
-        'words or in one string: --target="llvm -mcpu=native" (default: llvm)',
-    )
-    add("-mcpu", metavar="CPU", help='the CPU to build for; "native" is this machine\'s')
-    add("-mattr", metavar="+A,-B", action="append", help="CPU features to add or leave out")
-    add("-mtriple", metavar="TRIPLE", help="the system to build for, as LLVM names it")
-    add("-arch", metavar="ARCH", help="the GPU architecture to build for")
-    add(
-        "--shape",
-        metavar="NAME=1,3,h,w",
-        type=choices.shape,
-        action="append",
-        default=[],
-        help='shape of an input: sizes, dimension names, or "?" for a free size; '
-        '"NAME=" is a scalar; may be repeated',
-    )
-    add(
-        "--dim",
-        metavar="NAME=1",
-        type=choices.dim,
-        action="append",
-        default=[],
-        help="fix a named dimension; may be repeated",
-    )
-    add(
-        "-O",
-        metavar="LEVEL",
-        type=choices.opt_level,
-        default=3,
-        help="from -O0 (compile fast) to -O3 (run fast, the default)",
-    )
+    choices.add_compile_options(parser, target="llvm")
     add(
         "--emit",
         metavar="STAGE",

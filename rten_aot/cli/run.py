@@ -7,7 +7,7 @@ from pathlib import Path
 
 import rten_aot
 from rten_aot.cli import choices
-from rten_aot.cli.arrays import Array, file_inputs, random_inputs, summary, write_npz
+from rten_aot.cli.arrays import Array, add_inputs, file_inputs, random_inputs, summary, write_npz
 from rten_aot.cli.parser import Parser
 from rten_aot.cli.text import align, shape_text
 from rten_aot.runtime import TensorInfo
@@ -55,14 +55,7 @@ def build_parser() -> Parser:
     )
     add = parser.add_argument
     add("model", metavar="MODEL.so", type=Path, help="the library that rten-aot compile wrote")
-    add(
-        "--input",
-        metavar="NAME=X.npy",
-        action="append",
-        default=[],
-        help="an input and the file with its array; may be repeated",
-    )
-    add("--inputs", metavar="X.npz", type=Path, help="a file with the arrays of inputs by name")
+    add_inputs(parser)
     add("--output", metavar="Y.npz", type=Path, help="write the outputs to a file, by name")
     add(
         "--threads",

@@ -150,6 +150,12 @@ class _MainEmitter:
                 return [tirx.IfThenElse(tirx.Not(condition), _seq([failure, leave]), None)]
             case ir.If(condition, dtype, then, otherwise):
                 return self._if(condition, dtype, then, otherwise)
+            case ir.Append(target, source, size, slot):
+                place = _at(self._address(target), _load(self.slots, slot) * size)
+                copy = tirx.call_extern("handle", "memcpy", place, self._address(source), size)
+                return [tirx.Evaluate(copy)]
+            case ir.Loop():
+                return self._loop(step)
 
     def _measure(self, sizes: Sequence[tirx.Var], storage: ir.Storage) -> list[tirx.Stmt]:
         # A run that has failed may have computed anything, which must not be used as sizes.
@@ -179,6 +185,27 @@ class _MainEmitter:
             tirx.Bind(pointer, _typed(self._address(condition), dtype)),
             declare,
             tirx.IfThenElse(truth, _seq(self._steps(then)), _seq(self._steps(otherwise))),
+        ]
+
+    def _loop(self, step: ir.Loop) -> list[tirx.Stmt]:
+        self.count += 1
+        flag_at, number_at = (_pointer(f"{n}{self.count}", "int32") for n in ("go_on", "number"))
+        flag_at = _pointer(f"go_on{self.count}", step.dtype)
+        flag, declare_flag = _array(f"flag{self.count}", flag_at, step.dtype, 1)
+        number, declare_number = _array(f"iteration{self.count}", number_at, "int32", 1)
+        done = _load(self.slots, step.slot)
+        again = tirx.And(done < step.limit, tirx.NE(_load(flag, 0), tirx.const(0, step.dtype)))
+        count = tirx.BufferStore(number, tirx.Cast("int32", done), [tirx.IntImm("int64", 0)])
+        after = _store(self.slots, step.slot, done + tirx.const(1, "int64"))
+        # A body that has failed may never come to an end.
+        leave = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_check"))
+        return [
+            tirx.Bind(flag_at, _typed(self._address(step.condition), step.dtype)),
+            tirx.Bind(number_at, _typed(self._address(step.number), "int32")),
+            declare_flag,
+            declare_number,
+            _store(self.slots, step.slot, tirx.const(0, "int64")),
+            tirx.While(again, _seq([count, *self._steps(step.body), after, leave])),
         ]
 
     def _address(self, storage: ir.Storage) -> tirx.Expr:

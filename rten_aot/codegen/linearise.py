@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import tvm
 from tvm import relax, tirx
 
-from rten_aot.codegen.memory import ALIGNMENT
+from rten_aot.codegen.frames import Frame, Place, Weights, match, roots
 from rten_aot.codegen.program import (
     Allocate,
+    Append,
     Copy,
     HandOut,
     If,
@@ -23,6 +20,7 @@ from rten_aot.codegen.program import (
     Kept,
     Kernel,
     KernelCall,
+    Loop,
     Measure,
     Output,
     Planned,
@@ -34,7 +32,6 @@ from rten_aot.codegen.program import (
     SourceFunction,
     Step,
     Storage,
-    Weight,
     kernel_sizes,
 )
 from rten_aot.codegen.sizes import (
@@ -43,16 +40,14 @@ from rten_aot.codegen.sizes import (
     byte_size,
     free_sizes,
     product,
+    row_factors,
     substituted,
     type_sizes,
 )
-from rten_aot.dialect.control import COND
+from rten_aot.dialect.control import COND, LOOP
 from rten_aot.dialect.functions import bindings, result_of, result_types
 from rten_aot.dialect.registry import attrs_of
 from rten_aot.errors import InternalError
-
-Place: TypeAlias = Storage | list[Storage]
-"""Where a value lies: one storage, or one for each element of a group."""
 
 
 def build_program(
@@ -65,35 +60,6 @@ def build_program(
     return _Linearizer(functions, kernels).build()
 
 
-@dataclass
-class _Frame:
-    """The function at hand: where its values lie, its steps so far, the sizes known so far."""
-
-    places: dict[relax.Var, Place]
-    defined: set[tirx.Var]
-    checks: list[SizeCheck]
-    steps: list[Step] = field(default_factory=list)
-
-
-class _Weights:
-    """Constants laid out one after the other; equal ones share their place."""
-
-    def __init__(self) -> None:
-        self.chunks: list[tuple[int, npt.NDArray[np.generic]]] = []
-        self.bytes = 0
-        self._known: dict[object, Weight] = {}
-
-    def place(self, constant: relax.Constant) -> Weight:
-        array = constant.value.numpy()
-        small = array.nbytes <= 4096
-        key = (array.dtype.str, array.shape, array.tobytes()) if small else constant
-        if key not in self._known:
-            self._known[key] = Weight(self.bytes)
-            self.chunks.append((self.bytes, array))
-            self.bytes += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        return self._known[key]
-
-
 class _Linearizer:
     def __init__(
         self, functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]
@@ -102,7 +68,7 @@ class _Linearizer:
         self._kernels = kernels
         self._clock = itertools.count()
         self._buffers: list[Planned] = []
-        self._weights = _Weights()
+        self._weights = Weights()
         self._sizes: list[tirx.Var] = []
         self._slots = 0
         self._checks: list[SizeCheck] = []
@@ -119,13 +85,13 @@ class _Linearizer:
         early = [c for c in main.checks if free_sizes(c.condition) <= known]
         late = [c for c in main.checks if not free_sizes(c.condition) <= known]
         self._checks = list(early)
-        frame = _Frame({p: Input(i) for i, p in enumerate(params)}, set(known), late)
+        frame = Frame({p: Input(i) for i, p in enumerate(params)}, set(known), late)
         results = self._body(main, frame)
         types = result_types(main.function)[: len(results)]
         dynamic_dims = self._finish(frame, results, types)
         return Program(
             tuple(frame.steps),
-            self._roots(),
+            roots(self._buffers),
             self._weights.chunks,
             self._weights.bytes,
             [p.ty for p in params],
@@ -139,7 +105,7 @@ class _Linearizer:
 
     # -- values --------------------------------------------------------------------------------
 
-    def _body(self, source: SourceFunction, frame: _Frame) -> list[Storage]:
+    def _body(self, source: SourceFunction, frame: Frame) -> list[Storage]:
         """Append the function's steps; returns the storages of its results."""
         function = source.function
         results = result_of(function)
@@ -159,19 +125,19 @@ class _Linearizer:
             raise InternalError(f"sizes of a check are never defined: {frame.checks[0].message}")
         return [self._single(value, frame) for value in results[:split]]
 
-    def _measure(self, tensor: relax.Expr, sizes: Sequence[tirx.Var], frame: _Frame) -> None:
+    def _measure(self, tensor: relax.Expr, sizes: Sequence[tirx.Var], frame: Frame) -> None:
         storage = self._single(tensor, frame)
         self._touch(storage, next(self._clock))
         frame.steps.append(Measure(tuple(sizes), storage))
         frame.defined |= set(sizes)
 
-    def _test_checks(self, frame: _Frame) -> None:
+    def _test_checks(self, frame: Frame) -> None:
         for check in [c for c in frame.checks if free_sizes(c.condition) <= frame.defined]:
             frame.checks.remove(check)
             frame.steps.append(Require(self._resolved(check.condition), len(self._checks)))
             self._checks.append(check)
 
-    def _place(self, value: relax.Expr, frame: _Frame) -> Place:
+    def _place(self, value: relax.Expr, frame: Frame) -> Place:
         if isinstance(value, tvm.ir.GenericConst):
             return self._weights.place(value)
         if isinstance(value, tvm.ir.Var):
@@ -190,9 +156,11 @@ class _Linearizer:
             return self._kernel(value, frame)
         if name == COND:
             return self._cond(value, frame)
+        if name == LOOP:
+            return self._loop(value, frame)
         raise InternalError(f"the host program cannot do {name or type(value).__name__}")
 
-    def _single(self, value: relax.Expr, frame: _Frame) -> Storage:
+    def _single(self, value: relax.Expr, frame: Frame) -> Storage:
         place = self._place(value, frame)
         if isinstance(place, list):
             raise InternalError("a group of tensors is used as one tensor")
@@ -200,7 +168,7 @@ class _Linearizer:
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def _kernel(self, call: relax.Call, frame: _Frame) -> Place:
+    def _kernel(self, call: relax.Call, frame: Frame) -> Place:
         kernel = self._kernels[call.args[0].name_hint]
         grouped = isinstance(call.args[1], tvm.ir.Tuple)
         operands = list(call.args[1].fields) if grouped else [call.args[1]]
@@ -212,12 +180,12 @@ class _Linearizer:
         now = next(self._clock)
         for param, operand in zip(params, operands, strict=False):
             if isinstance(param.ty, tirx.BufferType):
-                _match(param, operand.ty, actual)
+                match(param, operand.ty, actual)
                 pointers.append(self._single(operand, frame))
             else:
                 actual[param] = operand
         for param, ty in zip(params[len(operands) :], results, strict=False):
-            _match(param, ty, actual)
+            match(param, ty, actual)
             pointers.append(self._new(byte_factors(str(ty.dtype), ty.shape.values), now, frame))
         for param in params[len(operands) + len(results) :]:
             shape = [substituted(dim, actual) for dim in param.ty.shape]
@@ -230,7 +198,7 @@ class _Linearizer:
         outputs = pointers[end - len(results) : end]
         return outputs if several else outputs[0]
 
-    def _cond(self, call: relax.Call, frame: _Frame) -> list[Storage]:
+    def _cond(self, call: relax.Call, frame: Frame) -> list[Storage]:
         attrs = attrs_of(call)
         condition = self._single(call.args[0], frame)
         captures = [self._single(a, frame) for a in call.args[1:-1]]
@@ -260,6 +228,72 @@ class _Linearizer:
         frame.defined |= set(new)
         return results
 
+    def _loop(self, call: relax.Call, frame: Frame) -> list[Storage]:
+        attrs = attrs_of(call)
+        source = self._functions[attrs["body"]]
+        *operands, limit, sizes = call.args
+        split = attrs["carried"] + 1
+        types = [operands[0].ty, *call.ty.fields]
+        # What changes from one iteration to the next lies in buffers of the loop's own.
+        state = [self._copied(x, frame) for x in operands[:split]]
+        captures = [self._single(x, frame) for x in operands[split:]]
+        number = self._new(byte_factors("int32", []), next(self._clock), frame)
+        most = self._resolved(limit.values[0])
+        scans = [self._new((most, *row_factors(ty)), number.first, frame) for ty in types[split:]]
+        inner = source.function.params[-1].ty.values
+        for var, value in zip(inner, sizes.values, strict=True):
+            self._outer[var] = self._resolved(value)
+        params = source.function.params[:-1]
+        places: dict[relax.Var, Place] = dict(zip(params, [number, *state, *captures], strict=True))
+        body = Frame(places, set(inner), list(source.checks))
+        results = self._body(source, body)
+        slot = self._slot()
+        for scan, value, ty in zip(scans, results[split:], types[split:], strict=True):
+            size = product(tuple(map(self._resolved, row_factors(ty))))
+            body.steps.append(Append(scan, value, size, slot))
+        self._carry(state, results[:split], types[:split], body)
+        for storage in [*results, *state, *captures, *scans, number]:
+            self._touch(storage, next(self._clock))
+        dtype = str(operands[0].ty.dtype)
+        frame.steps.append(Loop(slot, most, state[0], dtype, number, tuple(body.steps)))
+        new = {v for ty in types[split:] for v in type_sizes(ty)} - frame.defined
+        frame.steps += [Recall(var, slot) for var in new]
+        frame.defined |= new
+        return [*state[1:], *scans]
+
+    def _copied(self, value: relax.Expr, frame: Frame) -> Storage:
+        source, now = self._single(value, frame), next(self._clock)
+        self._touch(source, now)
+        copy = self._new(byte_factors(str(value.ty.dtype), value.ty.shape.values), now, frame)
+        frame.steps.append(Copy(copy, source, self._resolved(byte_size(value.ty))))
+        return copy
+
+    def _carry(
+        self,
+        state: list[Storage],
+        results: list[Storage],
+        types: list[relax.TensorType],
+        frame: Frame,
+    ) -> None:
+        """Bring an iteration's results to where the next one finds them."""
+        final: list[Copy] = []
+        for place, result, ty in zip(state, results, types, strict=True):
+            if result is place:
+                continue
+            size = self._resolved(byte_size(ty))
+            source = result
+            if any(result is other for other in state):
+                # It is overwritten before it can be copied.
+                now = next(self._clock)
+                factors = byte_factors(str(ty.dtype), ty.shape.values)
+                source = self._new(factors, now, frame)
+                frame.steps.append(Copy(source, result, size))
+                self._touch(source, next(self._clock))
+            final.append(Copy(place, source, size))
+        for step in final:
+            self._touch(step.source, next(self._clock))
+        frame.steps += final
+
     def _arm(
         self,
         source: SourceFunction,
@@ -276,7 +310,7 @@ class _Linearizer:
             self._outer[var] = self._resolved(value)
         first_own = len(self._buffers)
         places: dict[relax.Var, Place] = dict(zip(function.params[:-1], captures, strict=True))
-        frame = _Frame(places, set(inner), list(source.checks))
+        frame = Frame(places, set(inner), list(source.checks))
         values = self._body(source, frame)
         own = set(map(id, self._buffers[first_own:]))
         inner_types = result_types(function)[: len(values)]
@@ -294,7 +328,7 @@ class _Linearizer:
         value: Storage,
         result: Storage,
         ty: relax.TensorType,
-        frame: _Frame,
+        frame: Frame,
         *,
         is_own: bool,
     ) -> None:
@@ -310,7 +344,7 @@ class _Linearizer:
             frame.steps.append(Copy(result, value, self._resolved(byte_size(ty))))
 
     def _finish(
-        self, frame: _Frame, results: list[Storage], types: list[relax.TensorType]
+        self, frame: Frame, results: list[Storage], types: list[relax.TensorType]
     ) -> dict[int, list[int | None]]:
         """Bring the results into the graph outputs; returns the slots of dynamic shapes."""
         known = set(self._sizes)
@@ -328,7 +362,7 @@ class _Linearizer:
         return dynamic_dims
 
     def _hand_out(
-        self, frame: _Frame, index: int, storage: Storage, ty: relax.TensorType
+        self, frame: Frame, index: int, storage: Storage, ty: relax.TensorType
     ) -> list[int | None]:
         slots: list[int | None] = []
         for dim in ty.shape.values:
@@ -342,7 +376,7 @@ class _Linearizer:
 
     # -- storage -------------------------------------------------------------------------------
 
-    def _new(self, factors: Factors, now: int, frame: _Frame) -> Planned:
+    def _new(self, factors: Factors, now: int, frame: Frame) -> Planned:
         factors = tuple(map(self._resolved, factors))
         size = product(factors)
         dynamic = not free_sizes(size) <= set(self._sizes)
@@ -365,22 +399,3 @@ class _Linearizer:
     def _slot(self) -> int:
         self._slots += 1
         return self._slots - 1
-
-    def _roots(self) -> list[Planned]:
-        """The buffers to be placed, lifetimes widened by those that lie in them."""
-        for storage in self._buffers:
-            root = storage.root()
-            if isinstance(root, Planned) and root is not storage:
-                root.first = min(root.first, storage.first)
-                root.last = max(root.last, storage.last)
-        roots = [b for b in self._buffers if b.home is None and not b.dynamic]
-        for index, storage in enumerate(roots):
-            storage.index = index
-        return roots
-
-
-def _match(param: tirx.Var, ty: relax.TensorType, actual: dict[tirx.Var, tirx.Expr]) -> None:
-    """Learn the values of the kernel's size variables from the type that it is called with."""
-    for formal, size in zip(param.ty.shape, ty.shape.values, strict=True):
-        if isinstance(formal, tvm.ir.Var):
-            actual.setdefault(formal, size)

@@ -151,8 +151,45 @@ class If:
     otherwise: tuple[Step, ...]
 
 
+@dataclass(frozen=True)
+class Append:
+    """Copies ``size`` bytes to where that many lie for each iteration before this one."""
+
+    target: Storage
+    source: Storage
+    size: tirx.Expr
+    slot: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps again and again, ``limit`` times at most, while ``condition``'s element is not zero.
+
+    ``number`` (an int32) and ``slot`` hold the number of the iteration; in the end, ``slot`` holds
+    how many there were.
+    """
+
+    slot: int
+    limit: tirx.Expr
+    condition: Storage
+    dtype: str
+    number: Storage
+    body: tuple[Step, ...]
+
+
 Step: TypeAlias = (
-    KernelCall | Copy | Allocate | Publish | Recall | Measure | Keep | HandOut | Require | If
+    KernelCall
+    | Copy
+    | Allocate
+    | Publish
+    | Recall
+    | Measure
+    | Keep
+    | HandOut
+    | Require
+    | If
+    | Append
+    | Loop
 )
 
 

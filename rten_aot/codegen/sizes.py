@@ -19,6 +19,11 @@ def byte_factors(dtype: str, shape: Sequence[tirx.Expr]) -> Factors:
     return (tirx.const(np.dtype(dtype).itemsize, "int64"), *shape)
 
 
+def row_factors(ty: relax.TensorType) -> Factors:
+    """What the bytes of one row of a tensor, along its first axis, are the product of."""
+    return byte_factors(str(ty.dtype), ty.shape.values[1:])
+
+
 def product(factors: Factors) -> tirx.Expr:
     """The simplified product."""
     return tvm.sym.Analyzer().simplify(functools.reduce(operator.mul, factors))

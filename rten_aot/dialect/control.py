@@ -43,6 +43,36 @@ def cond(
     return tvm.ir.Call(tvm.ir.Op.get(COND), operands, attrs, ty_args=[results])
 
 
+LOOP = PREFIX + "loop"
+
+ir_ffi.RegisterOp(LOOP, "Calls a function of the module again and again.")
+tvm.ir.register_op_attr(LOOP, "FInferType", _type_of_cond)
+tvm.ir.register_op_attr(LOOP, "FPurity", True)
+
+
+def while_loop(
+    condition: relax.Expr,
+    initial: list[relax.Expr],
+    captures: list[relax.Expr],
+    limit: tirx.Expr,
+    sizes: relax.ShapeExpr,
+    results: relax.TupleType,
+    *,
+    body: str,
+) -> relax.Call:
+    """Calls of function ``body``, ``limit`` at most, while the element of a condition is not zero.
+
+    The function takes the number of the iteration (int32), the condition, the carried values, the
+    captures and the sizes; it gives the next condition and carried values, and scan outputs.
+    ``results`` are the carried values at last and all scan outputs, stacked; the first size of
+    those is a variable that gets its value from the loop.
+    """
+    encoded = json.dumps({"body": body, "carried": len(initial)}, sort_keys=True)
+    attrs = tvm.ir.make_node("ir.DictAttrs", json=encoded)
+    operands = [condition, *initial, *captures, relax.ShapeExpr([limit]), sizes]
+    return tvm.ir.Call(tvm.ir.Op.get(LOOP), operands, attrs, ty_args=[results])
+
+
 @define("sizes_to_tensor")
 def sizes_to_tensor(sizes: list[tirx.Expr], *, dtype: str) -> te.Tensor:
     """Sizes as a vector; int32 wraps."""

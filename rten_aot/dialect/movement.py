@@ -16,6 +16,7 @@ from rten_aot.dialect.loops import (
     flat_store,
     int64,
     lanes_of,
+    loop,
     parallel,
     product,
     seq,
@@ -172,6 +173,39 @@ def _positive(value: Expr) -> Expr:
     if known is not None:
         return int64(max(known, 0))
     return tirx.Select(value > int64(0), value, int64(0))
+
+
+@define("pad_places", pattern=Pattern.OPAQUE)
+def pad_places(counts: list[Expr], *, mode: str) -> te.Tensor:
+    """Where each element of a padded axis comes from: modes reflect, edge and wrap.
+
+    ``counts``: elements before and after, and the size of the axis. With sizes that are known at
+    run time only, TVM takes very long over such formulas among the indices of a kernel.
+    """
+    before, after, size = counts
+    length = size + before + after
+
+    def body(_ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        return loop(
+            length,
+            lambda i: flat_store(outs[0], i, _map_index(i - before, size, before, after, mode)),
+        )
+
+    result = direct([[length]], [], body, ["int64"], "pad_places")
+    assert isinstance(result, te.Tensor)
+    return result
+
+
+@define("take_places", pattern=Pattern.INJECTIVE)
+def take_places(x: te.Tensor, *places: te.Tensor, axes: list[int]) -> te.Tensor:
+    """``x`` with its elements along ``axes[k]`` those at ``places[k]``, which all exist."""
+    by_axis = dict(zip(axes, places, strict=True))
+    shape = [by_axis[a].shape[0] if a in by_axis else size for a, size in enumerate(x.shape)]
+
+    def element(*index: Expr) -> Expr:
+        return x(*[by_axis[a](i) if a in by_axis else i for a, i in enumerate(index)])
+
+    return te.compute(shape, element, name="take_places")
 
 
 @define("concat", layout=Layout.AXES, pattern=Pattern.OPAQUE)

@@ -109,7 +109,10 @@ def _length(total: Expr, block: Expr) -> Expr:
 
 
 def _is_set(x: Buffer, place: Expr) -> Expr:
-    return tirx.NE(flat_load(x, place), tirx.const(0, str(x.dtype)))
+    value = flat_load(x, place)
+    differs = tirx.NE(value, tirx.const(0, str(x.dtype)))
+    # NaN is not zero, but TVM's comparison does not say so.
+    return tirx.Or(differs, tirx.isnan(value)) if str(x.dtype) == "float32" else differs
 
 
 def _indices(place: Expr, shape: Sequence[Expr]) -> list[Expr]:

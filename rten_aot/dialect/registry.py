@@ -18,7 +18,7 @@ from rten_aot.errors import InternalError
 
 TeResult: TypeAlias = te.Tensor | list[te.Tensor]
 TeFunction: TypeAlias = Callable[..., TeResult]
-AttrValue: TypeAlias = int | float | bool | str | list[int] | list[float] | None
+AttrValue: TypeAlias = int | float | bool | str | list[int] | list[float] | list[str] | None
 
 
 class Layout(Enum):

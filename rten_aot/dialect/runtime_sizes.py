@@ -15,6 +15,8 @@ from rten_aot.dialect.failure import Failure, fail
 from rten_aot.dialect.loops import Cell, flat_load, flat_store, int64, product, seq, static
 from rten_aot.dialect.registry import Pattern, define
 
+_LONGEST = float(1 << 40)
+"""What the importer takes every size to be less than."""
 _EXACT = float(1 << 53)
 """Whole numbers below are exact as float64; no tensor has so many elements."""
 
@@ -49,14 +51,19 @@ def _count(x: te.Tensor) -> int:
 
 
 @define("to_sizes", pattern=Pattern.OPAQUE)
-def to_sizes(x: te.Tensor, *, signed: bool, node: int) -> te.Tensor:
-    """The elements of an integer tensor; negative ones are a failure unless they are allowed."""
+def to_sizes(x: te.Tensor, *, signed: bool, node: int, lowest: int | None = None) -> te.Tensor:
+    """The elements of an integer tensor; negative ones are a failure unless they are allowed.
+
+    ``lowest`` takes the place of all that is less.
+    """
     count = _count(x)
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         stores = []
         for i in range(count):
             value = _wide(ins[0], i)
+            if lowest is not None:
+                value = tirx.max(value, int64(lowest))
             good = value if signed else _fit(value >= int64(0), value, node, value)
             stores.append(flat_store(outs[0], i, good))
         return seq(*stores)
@@ -234,7 +241,7 @@ def range_count(start: te.Tensor, limit: te.Tensor, delta: te.Tensor, *, node: i
             )
         quotient = Cell("quotient", "float64")
         steps = tirx.ceil((b - a) / d)
-        finite = tirx.And(quotient.get() < _f64(_EXACT), quotient.get() > _f64(-float("inf")))
+        finite = tirx.And(quotient.get() < _f64(_LONGEST), quotient.get() > _f64(-float("inf")))
         many = tirx.Cast("int64", tirx.Select(quotient.get() > _f64(0), quotient.get(), _f64(0)))
         nonzero = tirx.NE(d, _f64(0))
         return seq(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -165,7 +165,7 @@ class OpContext:
             array = x.value.numpy()
             if array.size > MAX_KNOWN_ELEMENTS:
                 return None
-            result = array.astype(object)
+            result: Contents = array.astype(object)
             if array.dtype != np.float32:
                 for position, value in enumerate(array.flat):
                     result.flat[position] = int(value)
@@ -207,15 +207,17 @@ class OpContext:
         text = f'in node "{self.node.name}" ({self.node.op}): {message}'
         self.state.checks.append(Check(condition, self.node_index, text))
 
-    def measure(self, counts: relax.Var, *names: str) -> list[tirx.Var]:
+    def measure(
+        self, counts: relax.Var, *names: str, signed: Collection[int] = ()
+    ) -> list[tirx.Var]:
         """New size variables whose values the model itself computes.
 
-        ``counts`` is an int64 vector with one element for each name. What depends on the variables
-        must be emitted after it.
+        ``counts`` is an int64 vector with one element for each name; those at the positions
+        ``signed`` may be negative. What depends on the variables must be emitted after it.
         """
         sizes = tuple(tirx.Var(f"{name}_{self.node_index}", "int64") for name in names)
         self.state.measured.append((counts, sizes))
-        self.state.declare(sizes)
+        self.state.declare(size for i, size in enumerate(sizes) if i not in signed)
         return list(sizes)
 
     def equal_dims(self, a: Size, b: Size, what: str = "sizes") -> Size:

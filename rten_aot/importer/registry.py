@@ -27,7 +27,7 @@ class OpSpec:
     """None: any number."""
     limits: str
     """What is not supported, in words for the support table; empty if nothing."""
-    sequences: bool
+    sequences: bool = False
     """Whether operands may be sequences of tensors."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tvm import relax
 
 import rten_aot.dialect.runtime_sizes  # noqa: F401  (defines what is emitted here)
@@ -31,12 +33,14 @@ def sizes(ctx: OpContext, x: relax.Expr, what: str, *, signed: bool = False) -> 
     if count == 0:
         return []
     vector = ctx.call("to_sizes", x, signed=signed, node=ctx.node_index)
-    return measured(ctx, vector, count, what)
+    return measured(ctx, vector, count, what, signed=range(count) if signed else ())
 
 
-def measured(ctx: OpContext, vector: relax.Expr, count: int, what: str) -> list[Size]:
-    """The elements of a vector of sizes that a kernel computes."""
+def measured(
+    ctx: OpContext, vector: relax.Expr, count: int, what: str, signed: Collection[int] = ()
+) -> list[Size]:
+    """The elements of a vector of sizes that a kernel computes; some may be negative."""
     if count == 0:
         return []
     label = "".join(c if c.isalnum() else "_" for c in what)
-    return list(ctx.measure(vector, *[f"{label}_{i}" for i in range(count)]))
+    return list(ctx.measure(vector, *[f"{label}_{i}" for i in range(count)], signed=signed))

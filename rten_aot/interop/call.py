@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
+import onnx
 
+from rten_aot.errors import UnsupportedOpError
 from rten_aot.format import DType, OpNode
 from rten_aot.interop.attributes import onnx_attributes
-from rten_aot.interop.elements import Element, kernel_type, proto_type
+from rten_aot.interop.elements import OPSET, Element, kernel_type, proto_type
 from rten_aot.interop.scope import Scope, Tensor
+
+
+@dataclass(frozen=True)
+class Result:
+    """The type of a result in RTen, and what ONNX gives in its place if that is another one.
+
+    A ``loose`` one may not fit RTen's type, to which it is cast at once.
+    """
+
+    dtype: DType
+    element: Element | None = None
+    loose: bool = False
+
+
+BOOL = Result("int32", "bool")
+INT64 = Result("int32", "int64")
 
 
 class Call:
@@ -42,6 +60,11 @@ class Call:
         """The type in which the operator is to be given this operand."""
         return kernel_type(self.node.op, self.dtype(position))
 
+    def like(self, position: int) -> Result:
+        """A result of the type of an operand."""
+        element = self.kernel(position)
+        return Result(self.dtype(position), element, loose=element != self.dtype(position))
+
     def numbers(self, position: int) -> npt.NDArray[Any] | None:
         """The operand's contents if it is a constant."""
         tensor = self.tensor(position)
@@ -49,13 +72,11 @@ class Call:
 
     def constant(self, data: npt.NDArray[Any], base: str) -> str:
         """A new constant."""
-        return self.scope.constant(self.scope.temporary(base), data)
+        return self.scope.constant(self.scope.shared.values.unique(base), data)
 
-    def emit(
-        self, op: str, inputs: Sequence[str], attrs: Mapping[str, Any] | None = None
-    ) -> str:
+    def emit(self, op: str, inputs: Sequence[str], attrs: Mapping[str, Any] | None = None) -> str:
         """A further operator with one result, whose name is returned."""
-        name = self.scope.temporary(f"{self.node.op.lower()}_{op.lower()}")
+        name = self.scope.shared.values.unique(f"{self.node.op}_{op}")
         self.scope.node(op, inputs, [name], attrs or {})
         return name
 
@@ -63,60 +84,63 @@ class Call:
         """A Cast of a value that the model does not have."""
         return self.emit("Cast", [name], {"to": proto_type(element)})
 
-    def result(self, position: int, name: str, dtype: DType) -> None:
-        """Make ``name``, of RTen's type ``dtype``, the operator's result."""
-        self.results([(dtype, dtype)], lambda names: self.scope.node("Identity", [name], names, {}))
-
     def main(
         self,
         inputs: Sequence[str],
-        types: Sequence[tuple[DType, Element]],
+        results: Sequence[Result],
         attrs: Mapping[str, Any] | None = None,
         *,
         op: str | None = None,
         sequence: bool = False,
     ) -> None:
-        """The operator itself, whose results have the ``types``: RTen's, and those in ONNX."""
+        """The operator itself, with the attributes of the node unless others are given."""
         chosen = self.attrs if attrs is None else attrs
-        self.results(
-            types,
-            lambda names: self._named(op or self.node.op, inputs, names, chosen),
-            sequence=sequence,
-        )
+        name = self.node.name or None
 
-    def _named(
-        self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]
-    ) -> None:
-        made = self.scope.node(op, inputs, outputs, attrs)
-        if self.node.name:
-            made.name = self.scope.shared.nodes.unique(self.node.name)
+        def make(outputs: list[str]) -> None:
+            self.scope.node(op or self.node.op, inputs, outputs, chosen, name=name)
+
+        self.results(results, make, sequence=sequence)
 
     def results(
         self,
-        types: Sequence[tuple[DType, Element]],
+        results: Sequence[Result],
         make: Callable[[list[str]], object],
         *,
         sequence: bool = False,
     ) -> None:
-        """Define the results; ``make`` gets their names, in which unused ones are empty."""
+        """Define the results; ``make`` gets their names, in which unused ones may be empty."""
+        extra = [i for i in self.node.outputs[len(results) :] if i is not None]
+        if extra:
+            raise UnsupportedOpError(
+                f"output {len(results)} cannot be written as ONNX",
+                node=self.node.name,
+                op=self.node.op,
+            )
         names: list[str] = []
-        casts: list[tuple[str, Tensor, Element]] = []
-        for index, (dtype, element) in zip(self.node.outputs, types, strict=False):
+        loose: list[tuple[str, Tensor]] = []
+        for position, (index, result) in enumerate(zip(self.node.outputs, results, strict=False)):
             if index is None:
-                names.append("")
+                names.append(self._unused(position))
                 continue
-            tensor = self.scope.define(index, dtype, sequence=sequence)
-            name = self.scope.form_name(tensor, element)
-            names.append(name)
-            if element in (dtype, "bool", "int64") and not (dtype, element) in _INEXACT:
-                self.scope.give(tensor, element, name)
+            tensor = self.scope.define(index, result.dtype, sequence=sequence)
+            element = result.element or result.dtype
+            names.append(self.scope.form_name(tensor, element))
+            if result.loose:
+                loose.append((names[-1], tensor))
             else:
-                casts.append((name, tensor, element))
+                self.scope.give(tensor, element, names[-1])
+        while names and not names[-1]:
+            names.pop()
         make(names)
-        for name, tensor, _ in casts:
+        for name, tensor in loose:
             self.scope.node("Cast", [name], [tensor.name], {"to": proto_type(tensor.dtype)})
             self.scope.give(tensor, tensor.dtype, tensor.name)
 
-
-_INEXACT: frozenset[tuple[str, str]] = frozenset()
-_ = np
+    def _unused(self, position: int) -> str:
+        """A name for a result that nothing uses, if ONNX wants it to have one."""
+        outputs = onnx.defs.get_schema(self.node.op, OPSET).outputs
+        optional = outputs[min(position, len(outputs) - 1)].option
+        if optional == onnx.defs.OpSchema.FormalParameterOption.Optional:
+            return ""
+        return self.scope.shared.values.unique(f"{self.node.op}_unused")

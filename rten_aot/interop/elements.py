@@ -12,6 +12,9 @@ from rten_aot.format import DType
 
 Element: TypeAlias = DType | Literal["int64", "bool", "float64"]
 
+OPSET = 21
+"""The oldest operator set that has all of the format's operators with all of their settings."""
+
 _LETTERS: Mapping[str, Element] = {
     "f": "float32",
     "d": "float64",
@@ -54,11 +57,14 @@ _KERNELS: Mapping[str, str] = {
     "NonZero": "filB",
     "Pow": "fdil",
     "QuantizeLinear": "f",
+    # ONNX Runtime 1.32 takes sizes for int64 when it infers the shape of Range.
+    "Range": "fdl",
     "ReduceL2": "fdil",
-    "ReduceMean": "fdil",
-    "ReduceProd": "fdil",
-    "ReduceSum": "fdil",
-    "ReduceSumSquare": "fdil",
+    "ReduceMean": "fdl",
+    # Sums and products of int32 saturate.
+    "ReduceProd": "fdl",
+    "ReduceSum": "fdl",
+    "ReduceSumSquare": "fdl",
     "Relu": "fdi",
     "Sub": "fdil",
     "TopK": "fdil",

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 
@@ -40,7 +41,7 @@ class ExternalData:
             return
         self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
         offset = self._file.tell()
-        self._file.write(memoryview(data.reshape(-1)).cast("B"))
+        self._file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         proto.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (
             ("location", self._path.name),

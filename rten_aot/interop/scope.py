@@ -96,6 +96,10 @@ class Scope:
         self._tensors[index] = tensor
         return tensor
 
+    def computed(self) -> list[Tensor]:
+        """The graph's own values that exist under their names and types."""
+        return [t for t, e in self._forms if t.scope is self and e == t.dtype and t.data is None]
+
     def tensor(self, index: int) -> Tensor:
         """The value at ``index``.
 
@@ -104,7 +108,9 @@ class Scope:
         """
         if index not in self._tensors:
             node = self.graph.nodes[index]
-            found = self._constant(index) or (self._parent and self._parent.lookup(node.name))
+            found = self._constant(index)
+            if found is None and self._parent is not None:
+                found = self._parent.lookup(node.name)
             if found is None:
                 raise ModelFormatError(f'"{node.name}" is used before anything computes it')
             self._tensors[index] = found
@@ -130,7 +136,8 @@ class Scope:
             "int8": "int8",
             "uint8": "uint8",
         }
-        self._tensors[index] = Tensor(name, dtypes[node.data.dtype.name], self, node.data)
+        data = node.data
+        self._tensors[index] = Tensor(name, dtypes[data.dtype.name], self, data, data.shape)
         return self._tensors[index]
 
     def give(self, tensor: Tensor, element: Element, name: str) -> None:
@@ -187,12 +194,18 @@ class Scope:
         return name
 
     def node(
-        self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]
+        self,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attrs: Mapping[str, Any],
+        *,
+        name: str | None = None,
     ) -> onnx.NodeProto:
         """Add an operator; attributes that are None are left out."""
-        node = self.proto.node.add()
+        node: onnx.NodeProto = self.proto.node.add()
         node.op_type = op
-        node.name = self.shared.nodes.unique(op)
+        node.name = self.shared.nodes.unique(name or op)
         names = list(inputs)
         while names and not names[-1]:
             names.pop()
@@ -202,7 +215,3 @@ class Scope:
             if value is not None:
                 node.attribute.append(onnx.helper.make_attribute(key, value))
         return node
-
-    def temporary(self, base: str) -> str:
-        """A new name for a value that the model does not have."""
-        return self.shared.values.unique(base)

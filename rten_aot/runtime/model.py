@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -196,9 +196,9 @@ class Model:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        # At exit the process ends anyway, and modules that close() needs may be gone.
-        if not sys.is_finalizing() and getattr(self, "_handle", None):
+    def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At exit the process ends anyway, and what close() needs may be gone: even ``sys`` itself.
+        if not _is_finalizing() and getattr(self, "_handle", None):
             self.close()
 
     def __repr__(self) -> str:

@@ -112,7 +112,8 @@ class _Emitter:
     # --- outer loops -------------------------------------------------------------------------
 
     def _outer(self, outer: Sequence[Axis], body: Callable[[At], Stmt]) -> Stmt:
-        return nested(self._loops, outer, body, parallel=self._parallel)
+        work = self._cost * (constant_int(self._nest.axes[-1].extent) or 64)
+        return nested(self._loops, outer, body, parallel=self._parallel, work=work)
 
     def _chunked(self, first: Expr, extent: Expr) -> Stmt:
         """Few long rows: the parallel loop runs over pieces of rows."""

@@ -91,52 +91,43 @@ def is_call(expr: Expr, name: str) -> bool:
     )
 
 
+_OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
+    **{kind: lambda _: () for kind in _LEAVES},
+    **{kind: lambda e: (e.a, e.b) for kind in _BINARY},
+    **{kind: lambda e: (e.a,) for kind in _UNARY},
+    TensorLoad: lambda e: tuple(e.indices),
+    tirx.Select: lambda e: (e.condition, e.true_value, e.false_value),
+    tirx.Cast: lambda e: (e.value,),
+    Call: lambda e: tuple(e.args),
+    tirx.Let: lambda e: (e.value, e.body),
+    tirx.Broadcast: lambda e: (e.value,),
+    tirx.Ramp: lambda e: (e.base, e.stride),
+}
+
+_REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
+    **{kind: lambda e, _: e for kind in _LEAVES},
+    **{kind: lambda e, new: type(e)(*new) for kind in (*_BINARY, *_UNARY)},
+    TensorLoad: lambda e, new: tirx.BufferLoad(e.source, list(new)),
+    tirx.Select: lambda _, new: tirx.Select(*new),
+    tirx.Cast: lambda e, new: tirx.Cast(dtype_of(e), new[0]),
+    Call: lambda e, new: Call(e.op, list(new), e.attrs, list(e.ty_args), ret_ty=e.ty),
+    tirx.Let: lambda e, new: tirx.Let(e.var, *new),
+    tirx.Broadcast: lambda e, new: tirx.Broadcast(new[0], e.lanes),
+    tirx.Ramp: lambda e, new: tirx.Ramp(new[0], new[1], e.lanes),
+}
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The operands of ``expr``; for a Let its value and body."""
-    if isinstance(expr, _LEAVES):
-        return ()
-    if isinstance(expr, _BINARY):
-        return (expr.a, expr.b)
-    if isinstance(expr, TensorLoad):
-        return tuple(expr.indices)
-    if isinstance(expr, tirx.Select):
-        return (expr.condition, expr.true_value, expr.false_value)
-    if isinstance(expr, tirx.Cast):
-        return (expr.value,)
-    if isinstance(expr, Call):
-        return tuple(expr.args)
-    if isinstance(expr, _UNARY):
-        return (expr.a,)
-    if isinstance(expr, tirx.Let):
-        return (expr.value, expr.body)
-    if isinstance(expr, tirx.Broadcast):
-        return (expr.value,)
-    if isinstance(expr, tirx.Ramp):
-        return (expr.base, expr.stride)
-    raise NotImplementedError(f"expression node {type(expr).__name__}")
+    operands = _OPERANDS.get(type(expr))
+    if operands is None:
+        raise NotImplementedError(f"expression node {type(expr).__name__}")
+    return operands(expr)
 
 
 def rebuild(expr: Expr, operands: Sequence[Expr]) -> Expr:
     """``expr`` with other operands (in the order of ``children``)."""
-    if isinstance(expr, _LEAVES):
-        return expr
-    if isinstance(expr, (*_BINARY, *_UNARY)):
-        return type(expr)(*operands)
-    if isinstance(expr, TensorLoad):
-        return tirx.BufferLoad(expr.source, list(operands))
-    if isinstance(expr, tirx.Select):
-        return tirx.Select(*operands)
-    if isinstance(expr, tirx.Cast):
-        return tirx.Cast(dtype_of(expr), operands[0])
-    if isinstance(expr, Call):
-        return Call(expr.op, list(operands), expr.attrs, list(expr.ty_args), ret_ty=expr.ty)
-    if isinstance(expr, tirx.Let):
-        return tirx.Let(expr.var, *operands)
-    if isinstance(expr, tirx.Broadcast):
-        return tirx.Broadcast(operands[0], expr.lanes)
-    if isinstance(expr, tirx.Ramp):
-        return tirx.Ramp(operands[0], operands[1], expr.lanes)
-    raise NotImplementedError(f"expression node {type(expr).__name__}")
+    return _REBUILD[type(expr)](expr, operands)
 
 
 def identity(expr: Expr) -> int:

@@ -26,6 +26,8 @@ PARALLEL_WORK = 32 * 1024
 CHUNK = 16 * 1024
 """Element operations that one turn of a parallel loop should do at least."""
 
+GRAIN = 4 * 1024
+"""Operations beside which the divisions that find the indices of a turn do not count."""
 
 At: TypeAlias = Mapping[tirx.Var, Expr]
 """Values of the variables of axes."""
@@ -69,35 +71,74 @@ def product(loops: Loops, axes: Sequence[Axis]) -> Expr:
 
 
 def nested(
-    loops: Loops, axes: Sequence[Axis], body: Callable[[At], Stmt], *, parallel: bool | Expr
+    loops: Loops,
+    axes: Sequence[Axis],
+    body: Callable[[At], Stmt],
+    *,
+    parallel: bool | Expr,
+    work: int = GRAIN,
 ) -> Stmt:
     """Loops over the axes; with ``parallel`` the outermost ones become one parallel loop.
 
-    If ``parallel`` is an expression, both forms are there and it chooses.
+    If ``parallel`` is an expression, both forms are there and it chooses. ``work`` is about how
+    many operations ``body`` takes.
     """
     if isinstance(parallel, Expr):
         return tirx.IfThenElse(
             parallel,
-            nested(loops, axes, body, parallel=True),
+            nested(loops, axes, body, parallel=True, work=work),
             nested(loops, axes, body, parallel=False),
         )
-    shared = _shared_axes(axes) if parallel else 0
+    if parallel and axes:
+        count = _shared_axes(axes)
+        inner = axes[count:]
+        for axis in inner:
+            work *= constant_int(axis.extent) or 64
 
-    def serial(position: int, at: At) -> Stmt:
-        if position == len(axes):
-            return body(at)
-        axis = axes[position]
+        def rest(at: At) -> Stmt:
+            return _serial(loops, inner, at, body)
+
+        return _shared(loops, axes[:count], rest, max(1, GRAIN // max(1, work)))
+    return _serial(loops, axes, {}, body)
+
+
+def _serial(loops: Loops, axes: Sequence[Axis], at: At, body: Callable[[At], Stmt]) -> Stmt:
+    if not axes:
+        return body(at)
+    axis = axes[0]
+    return loops.serial(
+        axis.var.name,
+        axis.extent,
+        lambda v: _serial(loops, axes[1:], {**at, axis.var: v}, body),
+    )
+
+
+def _shared(loops: Loops, axes: Sequence[Axis], body: Callable[[At], Stmt], block: int) -> Stmt:
+    """One parallel loop over the axes, the last one in pieces of ``block``.
+
+    Each turn has to find its indices by divisions.
+    """
+    last = axes[-1]
+    extent = constant_int(last.extent)
+    if len(axes) == 1 or block == 1:
+        return loops.parallel(
+            "p", product(loops, axes), lambda p: body(split_index(loops, p, axes))
+        )
+    if extent is not None:
+        block = min(block, extent)
+    count = loops.simplify(tirx.floordiv(last.extent + i64(block - 1), i64(block)))
+    pieces = Axis(loops.var("piece", count), count)
+    outer = [*axes[:-1], pieces]
+
+    def piece(p: Expr) -> Stmt:
+        at = split_index(loops, p, outer)
+        base = loops.simplify(at.pop(pieces.var) * i64(block))
+        length = loops.simplify(tirx.Min(i64(block), last.extent - base))
         return loops.serial(
-            axis.var.name, axis.extent, lambda v: serial(position + 1, {**at, axis.var: v})
+            last.var.name, length, lambda v: body({**at, last.var: loops.simplify(base + v)})
         )
 
-    if shared == 0:
-        return serial(0, {})
-    return loops.parallel(
-        "p",
-        product(loops, axes[:shared]),
-        lambda p: serial(shared, split_index(loops, p, axes[:shared])),
-    )
+    return loops.parallel("p", product(loops, outer), piece)
 
 
 def _shared_axes(axes: Sequence[Axis]) -> int:

@@ -111,7 +111,10 @@ class _Reduction:
         )
 
     def _outer(self, axes: Sequence[Axis], body: Callable[[At], Stmt]) -> Stmt:
-        return nested(self._loops, axes, body, parallel=self._parallel)
+        work = self._cost
+        for axis in (a for a in self._nest.axes if a not in axes):
+            work *= constant_int(axis.extent) or 64
+        return nested(self._loops, axes, body, parallel=self._parallel, work=work)
 
     # --- which way ---------------------------------------------------------------------------
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -14,6 +12,9 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.context import Context
+from rten_aot.targets.common.conv2d import schedule_conv2d
+from rten_aot.targets.common.depthwise import schedule_depthwise
+from rten_aot.targets.common.gemm import schedule_gemm
 from rten_aot.targets.common.opaque import schedule_opaque
 from rten_aot.targets.common.stages import Stage, parse
 from rten_aot.targets.common.steps import emit, plan
@@ -22,6 +23,14 @@ AnchorRule: TypeAlias = Callable[[Context, Stage], Stmt | None]
 
 _RECURSION = 20_000
 """Fused chains of operators make deep expressions, which are walked recursively."""
+
+
+RULES: Mapping[str, AnchorRule] = {
+    "conv2d": schedule_conv2d,
+    "depthwise": schedule_depthwise,
+    "gemm": schedule_gemm,
+}
+"""The rules for stages with an annotation ``rten.anchor``, by its value."""
 
 
 def schedule(func: tirx.PrimFunc, machine: Machine, note: Callable[[str], None]) -> tirx.PrimFunc:
@@ -38,23 +47,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine, note: Callable[[str], None])
         ctx = Context(kernel, machine, note)
 
         def anchor(stage: Stage) -> Stmt | None:
-            rule = anchor_rules().get(stage.anchor) if stage.anchor is not None else None
-            return rule(ctx, stage) if rule is not None else None
+            rule = RULES.get(stage.anchor) if stage.anchor is not None else None
+            return None if rule is None else rule(ctx, stage)
 
         return ctx.function(emit(ctx, plan(ctx, anchor)))
-
-
-@functools.cache
-def anchor_rules() -> dict[str, AnchorRule]:
-    """The rules for stages with an annotation ``rten.anchor``, by its value."""
-    rules = {}
-    for name in ("conv2d", "depthwise", "gemm"):
-        try:
-            module = importlib.import_module(f".{name}", __package__)
-        except ModuleNotFoundError:
-            continue
-        rules[name] = getattr(module, f"schedule_{name}")
-    return rules
 
 
 @contextmanager

@@ -107,12 +107,15 @@ def assert_right(got: Mapping[str, Array], inputs: Mapping[str, Array]) -> None:
         np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def run_python(code: str, *arguments: str | Path, **environment: str) -> str:
+def run_python(
+    code: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> str:
     """What a program in another process of this Python prints."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     root = Path(rten_aot.__file__).resolve().parents[1]
     done = subprocess.run(
         command,
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(root), **environment},
         capture_output=True,
         text=True,

@@ -74,7 +74,7 @@ def test_the_same_bytes_from_another_process(source: Path, seed: str, tmp_path: 
     here = rten_aot.compile(source, tmp_path / "net.so", target=NATIVE).read_bytes()
     (tmp_path / "elsewhere").mkdir()
     there = tmp_path / "elsewhere" / "net.so"
-    run_python(COMPILE, source, there, NATIVE, "lib", PYTHONHASHSEED=seed)
+    run_python(COMPILE, source, there.name, NATIVE, "lib", cwd=there.parent, PYTHONHASHSEED=seed)
     assert there.read_bytes() == here
 
 

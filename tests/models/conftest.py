@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from rten_aot.runtime import Model
 from tests.support.model_cache import cached
 from tests.support.models import Case, ModelUnavailableError, rten_path
 
-TARGET = "llvm -mcpu=native"
+# As in RTEN_AOT_TEST_TARGET=x86-64-v3, to try what other machines get.
+TARGET = os.environ.get("RTEN_AOT_TEST_TARGET", "llvm -mcpu=native")
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,17 @@ def _cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-_handles: dict[tuple[Path, int], Model] = {}
-
-
 @pytest.fixture(scope="session")
-def loaded() -> Loader:
+def loaded() -> Iterator[Loader]:
     """Loads a library for a number of threads, once: a handle sees all the sizes of a model."""
+    handles: dict[tuple[Path, int], Model] = {}
 
     def load(model: Compiled, threads: int) -> Model:
         key = (model.library, threads)
-        if key not in _handles:
-            _handles[key] = rten_aot.load(model.library, num_threads=threads)
-        return _handles[key]
+        if key not in handles:
+            handles[key] = rten_aot.load(model.library, num_threads=threads)
+        return handles[key]
 
-    return load
+    yield load
+    for handle in handles.values():
+        handle.close()

@@ -1,6 +1,6 @@
 """ONNX's own node tests (``onnx.backend.test``) as .rten graphs, many of them in one model.
 
-Each case goes the way of a user: ONNX, rten-convert, .rten, ``rten_aot.compile``, ``load``, ``run``.
+The way is that of a user: ONNX, rten-convert, .rten, ``rten_aot.compile``, ``load``, ``run``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import io
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -75,6 +75,8 @@ def all_cases() -> tuple[NodeCase, ...]:
         tests = loader.load_model_tests(kind="node")
     cases = []
     for test in tests:
+        assert test.model is not None
+        assert test.data_sets is not None
         for number, (inputs, expected) in enumerate(test.data_sets):
             name = test.name if number == 0 else f"{test.name}/{number}"
             cases.append(NodeCase(name, test.model, inputs, expected, test.rtol, test.atol))
@@ -169,7 +171,7 @@ def _halving(cases: Sequence[Accepted]) -> dict[str, Outcome]:
     found, rest = {}, iter(results)
     for accepted in cases:
         got = [next(rest) for _ in accepted.graph.outputs]
-        found[accepted.case.name] = _judged(accepted.case, got)
+        found[accepted.case.name] = judged(accepted.case, got)
     return found
 
 
@@ -220,20 +222,21 @@ def as_rten(array: Any) -> Array:
     if array is None or isinstance(array, list):
         raise TypeError("sequences and optional values are no inputs or outputs of RTen's models")
     is_tensor = isinstance(array, onnx.TensorProto)
-    array = onnx.numpy_helper.to_array(array) if is_tensor else np.asarray(array)
-    if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    if array.dtype.name in ("int8", "uint8"):
-        return array
-    if array.dtype == np.int64:
+    found: Array = onnx.numpy_helper.to_array(array) if is_tensor else np.asarray(array)
+    if found.dtype.kind == "f":
+        return found.astype(np.float32)
+    if found.dtype.name in ("int8", "uint8"):
+        return found
+    if found.dtype == np.int64:
         # rten-convert clamps constants like this: they stand for "to the end".
-        array = array.clip(-(2**31), 2**31 - 1)
-    if array.dtype.kind in "biu":
-        return array.astype(np.int32)
-    raise TypeError(f"{array.dtype} is no type of RTen")
+        found = np.asarray(found.clip(-(2**31), 2**31 - 1))
+    if found.dtype.kind in "biu":
+        return found.astype(np.int32)
+    raise TypeError(f"{found.dtype} is no type of RTen")
 
 
-def _judged(case: NodeCase, got: Sequence[Array]) -> Outcome:
+def judged(case: NodeCase, got: Sequence[Array]) -> Outcome:
+    """Whether the results are those that the case expects, by its own tolerance."""
     try:
         for result, want in zip(got, case.expected, strict=True):
             expected = as_rten(want)

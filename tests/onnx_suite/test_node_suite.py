@@ -1,11 +1,12 @@
-"""ONNX's own node tests, through rten-convert: every accepted case whose meaning .rten keeps passes.
+"""ONNX's own node tests: every case that rten-convert takes and whose meaning .rten keeps passes.
 
 All others stand in exceptions.txt, each under its reason; one that starts to pass fails here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import onnx
 import pytest
@@ -21,19 +22,21 @@ from tests.onnx_suite.exceptions import (
 )
 from tests.onnx_suite.node_cases import PASS, NodeCase, Outcome, all_cases, outcomes
 
+Record: TypeAlias = Callable[[str, object], None]
+
 PARTS = 24
 SAMPLE = 10
 LISTED = read_exceptions()
 
 
-def check(cases: Sequence[NodeCase], record: pytest.RecordProperty) -> None:
+def check(cases: Sequence[NodeCase], record: Record) -> None:
     found = outcomes(cases)
     record(PROPERTY, counts(found, LISTED))
     wrong = complaints(found, LISTED, version=onnx.__version__)
     assert not wrong, "\n".join(wrong)
 
 
-def test_sample(record_property: pytest.RecordProperty) -> None:
+def test_sample(record_property: Record) -> None:
     """Every tenth of the cases that rten-convert takes."""
     taken = [c for c in all_cases() if c.name not in LISTED or LISTED[c.name].kind != "refused"]
     check(taken[::SAMPLE], record_property)
@@ -41,7 +44,7 @@ def test_sample(record_property: pytest.RecordProperty) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_all(part: int, record_property: pytest.RecordProperty) -> None:
+def test_all(part: int, record_property: Record) -> None:
     # Neighbours, not every 24th: alike cases share kernels, which are compiled once.
     cases = all_cases()
     first, end = (len(cases) * p // PARTS for p in (part, part + 1))

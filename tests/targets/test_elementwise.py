@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from rten_aot.dialect import vector_math
+from rten_aot.targets import Machine
 from tests.targets.generic import (
     AVX2,
     MACHINES,
@@ -29,14 +31,15 @@ from tests.targets.generic import (
 STRADDLING = [1, 7, 8, 9, 31, 33, 100]
 
 
-def silu(x: Array) -> Array:
-    x = x.astype(np.float64)
-    return x / (1 + np.exp(-x))
+def silu(x: Array) -> npt.NDArray[np.float64]:
+    wide = x.astype(np.float64)
+    result: npt.NDArray[np.float64] = wide / (1 + np.exp(-wide))
+    return result
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 @pytest.mark.parametrize("n", STRADDLING)
-def test_flat(n: int, machine: object) -> None:
+def test_flat(n: int, machine: Machine) -> None:
     x, y = placeholder(n, 3), placeholder(n, 3, name="y")
     kernel = build([x, y], compute([n, 3], lambda i, j: x[i, j] + y[i, j]), machine)
     a, b = random(n, 3), random(n, 3, seed=1)
@@ -52,6 +55,17 @@ def test_symbolic_sizes() -> None:
         a, b = random(rows, columns), random(columns, seed=1)
         result = kernel(a, b, sizes={n: rows, m: columns})[0]
         np.testing.assert_allclose(result, silu(a + b), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("columns", [3, 40])
+def test_two_symbolic_outer_axes(columns: int) -> None:
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    x, y = placeholder(n, m, columns), placeholder(n, columns, name="y")
+    kernel = build([x, y], compute([n, m, columns], lambda i, j, k: x[i, j, k] * y[i, k]))
+    for first, second in [(1, 1), (3, 5), (2, 700), (700, 2), (0, 4), (4, 0), (5, 257)]:
+        a, b = random(first, second, columns), random(first, columns, seed=1)
+        result = kernel(a, b, sizes={n: first, m: second})[0]
+        np.testing.assert_array_equal(result, a * b[:, None])
 
 
 Index = Callable[..., Sequence[Expr]]
@@ -171,6 +185,22 @@ def test_gather_of_rows(inner: int) -> None:
     np.testing.assert_array_equal(kernel(a, which)[0], a[which])
 
 
+def test_checked_gather_copies_rows_as_vectors() -> None:
+    x, index = placeholder(4, 64), placeholder(5, dtype="int32", name="index")
+
+    def row(i: Expr) -> Expr:
+        value = index[i]
+        inside = tirx.And(value >= 0, value < 4)
+        failed = tirx.call_extern("int32", "abs", value)
+        return tirx.Cast("int64", tirx.if_then_else(inside, value, failed & 3))
+
+    kernel = build([x, index], compute([5, 64], lambda i, j: x[row(i), j]))
+    a, which = random(4, 64), np.array([3, 0, 2, -5, 1], np.int32)
+    np.testing.assert_array_equal(kernel(a, which)[0], a[[3, 0, 2, 1, 1]])
+    inner = kernel.text.split("vectorized", 1)[1]
+    assert "abs" not in inner, "the check is made once for each row"
+
+
 def test_gather_of_elements() -> None:
     x, index = placeholder(4, 19), placeholder(4, 19, dtype="int32", name="index")
     y = compute([4, 19], lambda i, j: x[i, tirx.Cast("int64", index[i, j])])
@@ -244,6 +274,17 @@ def test_small_kernels_use_one_thread() -> None:
         x = placeholder(n)
         kernel = build([x], mapped(x, lambda v: v + f32(1.0)))
         assert ("parallel" in kernel.text) == expected
+
+
+def test_threads_are_a_choice_of_the_run_if_sizes_are() -> None:
+    n = tirx.Var("n", "int64")
+    x = placeholder(n, 32)
+    kernel = build([x], mapped(x, lambda v: v + f32(1.0)))
+    assert kernel.text.count("parallel") == 1
+    assert "if n * T.int64(" in kernel.text
+    for rows in (1, 100, 5000):
+        a = random(rows, 32)
+        np.testing.assert_array_equal(kernel(a, sizes={n: rows})[0], a + 1)
 
 
 @settings(max_examples=12, deadline=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from tvm import te, tirx
@@ -89,7 +91,7 @@ def test_parse_leaves_opaque_kernels_alone() -> None:
 def test_opaque_kernel_keeps_its_loops_and_computes_formulas_once() -> None:
     x = placeholder(16)
 
-    def body(ins: list[tirx.Var], outs: list[tirx.Var]) -> tirx.Stmt:
+    def body(ins: Sequence[tirx.Var], outs: Sequence[tirx.Var]) -> tirx.Stmt:
         v = tirx.Var("v", "int64")
         formula = vector_math.tanh(vector_math.tanh(vector_math.exp(tirx.BufferLoad(ins[0], [v]))))
         stmt = tirx.BufferStore(outs[0], formula, [v])

@@ -9,10 +9,9 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy import special
 
 from rten_aot.dialect import vector_math
-from tests.targets.generic import MACHINES, Compiled, build, mapped, placeholder
+from tests.targets.generic import MACHINES, Compiled, build, mapped, normal_cdf, placeholder
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -32,22 +31,33 @@ NAMES = (
 )
 
 
+def sigmoid(x: Doubles) -> Doubles:
+    small = np.exp(-np.abs(x))
+    result: Doubles = np.where(x < 0, small, 1) / (1 + small)
+    return result
+
+
+def erf(x: Doubles) -> Doubles:
+    return np.array([math.erf(v) for v in x])
+
+
 def gelu_tanh(x: Doubles) -> Doubles:
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return x * special.expit(2 * inner)
+    result: Doubles = x * sigmoid(2 * inner)
+    return result
 
 
 EXACT: dict[str, Callable[[Doubles], Doubles]] = {
     "exp": np.exp,
     "expm1": np.expm1,
     "log": np.log,
-    "sigmoid": special.expit,
+    "sigmoid": sigmoid,
     "tanh": np.tanh,
-    "erf": special.erf,
+    "erf": erf,
     "softplus": lambda x: np.logaddexp(0, x),
-    "silu": lambda x: x * special.expit(x),
+    "silu": lambda x: x * sigmoid(x),
     "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
-    "gelu_erf": lambda x: x * special.ndtr(x),
+    "gelu_erf": lambda x: x * normal_cdf(x),
     "gelu_tanh": gelu_tanh,
 }
 

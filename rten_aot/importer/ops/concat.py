@@ -52,3 +52,13 @@ def joined(ctx: OpContext, present: Sequence[relax.Expr], axis: int) -> relax.Ex
     if not operands:
         return present[0]
     return operands[0] if len(operands) == 1 else ctx.call("concat", *operands, axis=axis)
+
+
+def stacked(ctx: OpContext, items: Sequence[relax.Expr], axis: int) -> relax.Expr:
+    """The tensors, one at least, one after the other along a new axis."""
+    axis = ctx.normalize_axis(axis, ctx.rank(items[0]) + 1)
+    wider = []
+    for x in items:
+        shape = ctx.shape(x)
+        wider.append(ctx.reshape(x, [*shape[:axis], 1, *shape[axis:]]))
+    return joined(ctx, wider, axis)

@@ -16,6 +16,7 @@ from rten_aot.errors import ShapeError
 from rten_aot.format.graph import Graph
 from rten_aot.importer.context import Check, GraphState, OpContext
 from rten_aot.importer.registry import op
+from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.translate import (
     CaptureScope,
     ImportedFunction,
@@ -47,7 +48,7 @@ def if_(ctx: OpContext, condition: relax.Expr) -> list[relax.Expr]:
         graph = graphs[0] if truth else graphs[1]
         return ctx.translator.inline(graph, {}, ctx.scope, ctx.state)
 
-    captures = _Captures(ctx, list(dict.fromkeys(n for g in graphs for n in captured(g))))
+    captures = Captures(ctx, list(dict.fromkeys(n for g in graphs for n in captured(g))))
     labels = [f"branch_{ctx.node_index}_{side}" for side in ("then", "else")]
     types = _branches(ctx, captures, labels, graphs)
     if truth is not None and _ranks(types[0]) != _ranks(types[1]):
@@ -72,7 +73,7 @@ def if_(ctx: OpContext, condition: relax.Expr) -> list[relax.Expr]:
 
 
 @dataclass(frozen=True)
-class _Captures:
+class Captures:
     """What the branches take from their surroundings."""
 
     ctx: OpContext
@@ -80,7 +81,11 @@ class _Captures:
 
     @cached_property
     def outer(self) -> dict[str, relax.Expr]:
+        """All of them by name."""
         found = {name: self.ctx.scope.lookup(name) for name in self.names}
+        for name, value in found.items():
+            if isinstance(value, TensorSequence):
+                self.ctx.fail(f'"{name}" is a sequence of tensors, which cannot be captured here')
         return {name: value for name, value in found.items() if value is not None}
 
     @cached_property
@@ -109,7 +114,7 @@ class _Captures:
 
 
 def _branches(
-    ctx: OpContext, captures: _Captures, labels: Sequence[str], graphs: Sequence[Graph]
+    ctx: OpContext, captures: Captures, labels: Sequence[str], graphs: Sequence[Graph]
 ) -> list[list[relax.TensorType]]:
     """Translate both branches; returns the types of their results in outer sizes."""
     types: list[list[relax.TensorType] | None] = []
@@ -128,9 +133,7 @@ def _branches(
     return [possible[0] if t is None else t for t in types]
 
 
-def _branch(
-    ctx: OpContext, captures: _Captures, label: str, graph: Graph
-) -> list[relax.TensorType]:
+def _branch(ctx: OpContext, captures: Captures, label: str, graph: Graph) -> list[relax.TensorType]:
     fresh = {var: tirx.Var(var.name, "int64") for var in captures.sizes}
     params = captures.params(fresh)
     state = GraphState(relax.BlockBuilder())
@@ -150,7 +153,7 @@ def _branch(
 
 def _impossible(
     ctx: OpContext,
-    captures: _Captures,
+    captures: Captures,
     label: str,
     types: list[relax.TensorType],
     error: ShapeError,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
-from rten_aot.importer.sizes import at_least, text
+from rten_aot.importer.sizes import at_least, expr, text
 
 _MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
 
@@ -43,7 +43,7 @@ def pad(
         size = shape[axis]
         at_least(ctx, size + before + after, 0, f"pads {text([before, after])} leave less than 0")
         if mode != "constant":
-            at_least(ctx, size, 1, "an empty axis has nothing to repeat")
+            _check_source(ctx, size, before, after)
         padded.append((axis, before, after))
     if not padded:
         return x
@@ -52,6 +52,12 @@ def pad(
     if content is not None and mode == "constant" and not operands:
         if (known := _pad_known(ctx, x, content, padded, constant)) is not None:
             return known
+    if mode != "constant" and not all(isinstance(n, int) for p in padded for n in p):
+        places = [
+            ctx.call("pad_places", ctx.shape_expr([before, after, shape[axis]]), mode=mode)
+            for axis, before, after in padded
+        ]
+        return ctx.call("take_places", x, *places, axes=[axis for axis, _, _ in padded])
     return ctx.call(
         "pad",
         x,
@@ -62,6 +68,15 @@ def pad(
         mode=mode,
         constant=constant,
     )
+
+
+def _check_source(ctx: OpContext, size: Size, before: Size, after: Size) -> None:
+    message = "an empty axis has nothing to repeat"
+    if isinstance(before, int) and isinstance(after, int):
+        at_least(ctx, size, 1, message)
+    else:
+        nothing = tirx.And(expr(before) <= expr(0), expr(after) <= expr(0))
+        ctx.require(tirx.Or(expr(size) >= expr(1), nothing), message)
 
 
 def _zero(count: Size) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-import rten_aot.dialect.random  # noqa: F401  (defines what is emitted here)
+from rten_aot.dialect.random import FACTORS
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import product
@@ -17,23 +17,24 @@ from rten_aot.importer.sizes import product
 def _uniform(ctx: OpContext, shape: list[Size]) -> relax.Expr:
     bounds = {name: ctx.attrs.float(name) for name in ("low", "high")}
     count = ctx.shape_expr([product(shape)])
-    return ctx.reshape(ctx.call("random_uniform", _seed(ctx), count, **bounds), shape)
+    return ctx.reshape(ctx.call("random_uniform", *_seed(ctx), count, **bounds), shape)
 
 
 def _normal(ctx: OpContext, shape: list[Size]) -> relax.Expr:
     moments = {name: ctx.attrs.float(name) for name in ("mean", "scale")}
     count = ctx.shape_expr([product(shape)])
-    return ctx.reshape(ctx.call("random_normal", _seed(ctx), count, **moments), shape)
+    return ctx.reshape(ctx.call("random_normal", *_seed(ctx), count, **moments), shape)
 
 
-def _seed(ctx: OpContext) -> relax.Expr:
-    """Two int32 numbers."""
+def _seed(ctx: OpContext) -> tuple[relax.Expr, relax.Expr]:
+    """The seed and the factors of the generator."""
+    factors = ctx.const(np.array(FACTORS, np.uint64).view(np.int64))
     seed = ctx.attrs.optional_float("seed")
     if seed is None:
-        return ctx.call("fresh_seed", ctx.shape_expr([2]), node=ctx.node_index)
+        return ctx.call("fresh_seed", ctx.shape_expr([1]), node=ctx.node_index), factors
     # Seeds that differ little, as 1.0 and 2.0, must not give streams that overlap.
     bits = int(np.float32(seed).view(np.uint32)) * 0xD1342543DE82EF95 % (1 << 64)
-    return ctx.const(np.array([bits], "<u8").view("<i4"), "int32")
+    return ctx.const(np.array([bits], np.uint64).view(np.int64)), factors
 
 
 @op("RandomUniform")

@@ -10,7 +10,7 @@ from tvm import relax
 import rten_aot.dialect.indexing  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.known import numbers_of
-from rten_aot.importer.ops.concat import joined
+from rten_aot.importer.ops.concat import joined, stacked
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
@@ -79,9 +79,9 @@ def sequence_at(ctx: OpContext, sequence: TensorSequence, position: relax.Expr) 
         return items[place]
     if not items or any(ctx.rank(x) != ctx.rank(items[0]) for x in items):
         ctx.fail("the position must be known at compile time where tensors differ in rank")
-    stacked = _stacked(ctx, items, 0)
+    together = stacked(ctx, items, 0)
     index = ctx.reshape(position, [])
-    return ctx.call("gather", stacked, index, axis=0, node=ctx.node_index)
+    return ctx.call("gather", together, index, axis=0, node=ctx.node_index)
 
 
 @op("SequenceInsert", limits=f"{_LIMITS}; so must the position", sequences=True)
@@ -126,17 +126,7 @@ def concat_from_sequence(ctx: OpContext, sequence: TensorSequence) -> relax.Expr
     items = _items(ctx, sequence)
     if not items:
         ctx.shape_error("the sequence is empty")
-    return _stacked(ctx, items, axis) if new_axis else joined(ctx, items, axis)
-
-
-def _stacked(ctx: OpContext, items: Sequence[relax.Expr], axis: int) -> relax.Expr:
-    rank = ctx.rank(items[0])
-    axis = ctx.normalize_axis(axis, rank + 1)
-    wider = []
-    for x in items:
-        shape = ctx.shape(x)
-        wider.append(ctx.reshape(x, [*shape[:axis], 1, *shape[axis:]]))
-    return joined(ctx, wider, axis)
+    return stacked(ctx, items, axis) if new_axis else joined(ctx, items, axis)
 
 
 @op("SplitToSequence", limits=_LIMITS)

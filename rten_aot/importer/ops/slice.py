@@ -79,7 +79,7 @@ def _computed(
         node=ctx.node_index,
     )
     rank = ctx.rank(x)
-    values = measured(ctx, vector, 3 * rank, "extent")
+    values = measured(ctx, vector, 3 * rank, "extent", signed=range(2 * rank, 3 * rank))
     first, size, step = values[:rank], values[rank : 2 * rank], values[2 * rank :]
     places = _fixed(ctx, axes, list(range(counts[0])))
     strides = _fixed(ctx, steps, [1] * counts[0])

@@ -1,0 +1,68 @@
+"""What the walk over Relax functions keeps: where values lie and which sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax, tirx
+
+from rten_aot.codegen.memory import ALIGNMENT
+from rten_aot.codegen.program import Planned, SizeCheck, Step, Storage, Weight
+
+Place: TypeAlias = Storage | list[Storage]
+"""Where a value lies: one storage, or one for each element of a group."""
+
+
+@dataclass
+class Frame:
+    """The function at hand: where its values lie, its steps so far, the sizes known so far."""
+
+    places: dict[relax.Var, Place]
+    defined: set[tirx.Var]
+    checks: list[SizeCheck]
+    steps: list[Step] = field(default_factory=list)
+
+
+class Weights:
+    """Constants laid out one after the other; equal ones share their place."""
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[int, npt.NDArray[np.generic]]] = []
+        self.bytes = 0
+        self._known: dict[object, Weight] = {}
+
+    def place(self, constant: relax.Constant) -> Weight:
+        """Where the constant lies."""
+        array = constant.value.numpy()
+        small = array.nbytes <= 4096
+        key = (array.dtype.str, array.shape, array.tobytes()) if small else constant
+        if key not in self._known:
+            self._known[key] = Weight(self.bytes)
+            self.chunks.append((self.bytes, array))
+            self.bytes += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        return self._known[key]
+
+
+def match(param: tirx.Var, ty: relax.TensorType, actual: dict[tirx.Var, tirx.Expr]) -> None:
+    """Learn the values of the kernel's size variables from the type that it is called with."""
+    for formal, size in zip(param.ty.shape, ty.shape.values, strict=True):
+        if isinstance(formal, tvm.ir.Var):
+            actual.setdefault(formal, size)
+
+
+def roots(buffers: Sequence[Planned]) -> list[Planned]:
+    """The buffers to be placed, numbered; lifetimes are widened by those that lie in them."""
+    for storage in buffers:
+        root = storage.root()
+        if isinstance(root, Planned) and root is not storage:
+            root.first = min(root.first, storage.first)
+            root.last = max(root.last, storage.last)
+    placed = [b for b in buffers if b.home is None and not b.dynamic]
+    for index, storage in enumerate(placed):
+        storage.index = index
+    return placed
