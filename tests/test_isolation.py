@@ -87,6 +87,21 @@ def test_commands_say_what_to_install(root: Path, command: str) -> None:
     assert 'hint: pip install "rten-aot[compiler]"' in output
 
 
+@pytest.mark.parametrize("command", ["export-onnx", "verify"])
+def test_commands_say_what_to_install_for_onnx(root: Path, command: str) -> None:
+    output = python(
+        root,
+        f"""
+        sys.stderr = sys.stdout
+        from rten_aot.cli import main
+        assert main([{command!r}, "examples/digits/digits.rten"]) == 1
+        """,
+    )
+    start = "rten-aot: error: ONNX and ONNX Runtime are not installed (no module "
+    assert output.startswith(start)
+    assert output.endswith('hint: pip install "rten-aot[verify]"\n')
+
+
 def test_models_can_be_inspected(root: Path) -> None:
     output = python(
         root,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from rten_aot.cli.parser import Parser, did_you_mean
@@ -125,8 +126,8 @@ def tolerance(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number from 0 to 1')
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a number of at least 0')
     return value
 
 

@@ -229,10 +229,8 @@ class _Linearizer:
         return results
 
     def _loop(self, call: relax.Call, frame: Frame) -> list[Storage]:
-        attrs = attrs_of(call)
-        source = self._functions[attrs["body"]]
-        *operands, limit, sizes = call.args
-        split = attrs["carried"] + 1
+        attrs, (*operands, limit, sizes) = attrs_of(call), call.args
+        source, split = self._functions[attrs["body"]], attrs["carried"] + 1
         types = [operands[0].ty, *call.ty.fields]
         # What changes from one iteration to the next lies in buffers of the loop's own.
         state = [self._copied(x, frame) for x in operands[:split]]
@@ -240,12 +238,7 @@ class _Linearizer:
         number = self._new(byte_factors("int32", []), next(self._clock), frame)
         most = self._resolved(limit.values[0])
         scans = [self._new((most, *row_factors(ty)), number.first, frame) for ty in types[split:]]
-        inner = source.function.params[-1].ty.values
-        for var, value in zip(inner, sizes.values, strict=True):
-            self._outer[var] = self._resolved(value)
-        params = source.function.params[:-1]
-        places: dict[relax.Var, Place] = dict(zip(params, [number, *state, *captures], strict=True))
-        body = Frame(places, set(inner), list(source.checks))
+        body = self._frame(source, [number, *state, *captures], sizes)
         results = self._body(source, body)
         slot = self._slot()
         for scan, value, ty in zip(scans, results[split:], types[split:], strict=True):
@@ -254,8 +247,8 @@ class _Linearizer:
         self._carry(state, results[:split], types[:split], body)
         for storage in [*results, *state, *captures, *scans, number]:
             self._touch(storage, next(self._clock))
-        dtype = str(operands[0].ty.dtype)
-        frame.steps.append(Loop(slot, most, state[0], dtype, number, tuple(body.steps)))
+        dtype, steps = str(types[0].dtype), tuple(body.steps)
+        frame.steps.append(Loop(slot, most, state[0], dtype, number, steps))
         new = {v for ty in types[split:] for v in type_sizes(ty)} - frame.defined
         frame.steps += [Recall(var, slot) for var in new]
         frame.defined |= new
@@ -284,15 +277,24 @@ class _Linearizer:
             source = result
             if any(result is other for other in state):
                 # It is overwritten before it can be copied.
-                now = next(self._clock)
                 factors = byte_factors(str(ty.dtype), ty.shape.values)
-                source = self._new(factors, now, frame)
+                source = self._new(factors, next(self._clock), frame)
                 frame.steps.append(Copy(source, result, size))
                 self._touch(source, next(self._clock))
             final.append(Copy(place, source, size))
         for step in final:
             self._touch(step.source, next(self._clock))
         frame.steps += final
+
+    def _frame(
+        self, source: SourceFunction, operands: list[Storage], sizes: relax.ShapeExpr
+    ) -> Frame:
+        """Of a function that is called with these operands and outer sizes."""
+        *params, last = source.function.params
+        for var, value in zip(last.ty.values, sizes.values, strict=True):
+            self._outer[var] = self._resolved(value)
+        places: dict[relax.Var, Place] = dict(zip(params, operands, strict=True))
+        return Frame(places, set(last.ty.values), list(source.checks))
 
     def _arm(
         self,
@@ -304,16 +306,11 @@ class _Linearizer:
         new: Mapping[tirx.Var, int],
     ) -> list[Step]:
         """The steps of a branch, which end with its results in ``results``."""
-        function = source.function
-        inner = function.params[-1].ty.values
-        for var, value in zip(inner, sizes.values, strict=True):
-            self._outer[var] = self._resolved(value)
         first_own = len(self._buffers)
-        places: dict[relax.Var, Place] = dict(zip(function.params[:-1], captures, strict=True))
-        frame = Frame(places, set(inner), list(source.checks))
+        frame = self._frame(source, captures, sizes)
         values = self._body(source, frame)
         own = set(map(id, self._buffers[first_own:]))
-        inner_types = result_types(function)[: len(values)]
+        inner_types = result_types(source.function)[: len(values)]
         for value, result, ty, outer in zip(values, results, inner_types, types, strict=True):
             for dim, name in zip(ty.shape.values, outer.shape.values, strict=True):
                 if name in new:

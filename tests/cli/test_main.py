@@ -40,8 +40,8 @@ def test_version(command: Command) -> None:
     [
         ("", "no command given"),
         ("complie m.rten", 'unknown command "complie"; did you mean "compile"?'),
-        ("xyz", 'unknown command "xyz"; commands: compile, run, inspect, ops, targets'),
-        ("--xyz", 'unknown option "--xyz"; commands: compile, run, inspect, ops, targets'),
+        ("xyz", f'unknown command "xyz"; commands: {", ".join(COMMANDS)}'),
+        ("--xyz", f'unknown option "--xyz"; commands: {", ".join(COMMANDS)}'),
         ("compile", "the following arguments are required: MODEL"),
         ("compile --trget llvm", 'unknown option "--trget"; did you mean "--target"?'),
         ("compile m.rten -mcpuu=native", 'unknown option "-mcpuu"; did you mean "-mcpu"?'),
