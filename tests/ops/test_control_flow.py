@@ -63,7 +63,7 @@ def compiled(graph: Graph, folder: Path) -> rten_aot.runtime.Model:
 
 
 def with_if(then: Graph, otherwise: Graph, shape: Sequence[Dim]) -> Graph:
-    """x, c -> (If(c), -If(c), x)"""
+    """x, c -> (If(c), -If(c), x)."""
     main = GraphMaker()
     x = main.input("x", shape)
     condition = main.input("c", (), "int32")
