@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from rten_aot.dialect.broadcast import same
 from rten_aot.dialect.registry import PREFIX, OpDef, Pattern, attrs_of, op_def
@@ -13,12 +13,19 @@ from rten_aot.passes.base import Rewriter
 class Legalize(Rewriter):
     """``rten.relu(x)`` --> ``call_tir(relu, (x,))``; reshapes and ``rten.cond`` stay."""
 
+    def begin(self, function: relax.Function) -> None:
+        """Learn which sizes the function is given."""
+        self._given = {v for p in function.params for v in relax.analysis.tir_vars_in_type(p.ty)}
+
     def rewrite(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
         """Replace a call of an operator that has a TE function."""
         definition = op_def(value)
         if definition is None:
             return value
         pattern = _pattern(definition, value, var)
+        if any(self._is_computed(operand) for operand in value.args):
+            # FuseOps cannot make sizes that the model computes operands of a group.
+            pattern = Pattern.OPAQUE
         attrs = {"op_pattern": pattern.value} if pattern is not None else None
         name = definition.name.removeprefix(PREFIX)
         return self.builder.call_te(
@@ -28,6 +35,12 @@ class Legalize(Rewriter):
             primfunc_attrs=attrs,
             **attrs_of(value),
         )
+
+    def _is_computed(self, operand: relax.Expr) -> bool:
+        if not isinstance(operand, relax.ShapeExpr):
+            return False
+        sizes = {v for d in operand.values for v in tirx.analysis.undefined_vars(d)}
+        return not sizes <= self._given
 
 
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:

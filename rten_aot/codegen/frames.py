@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,6 +13,9 @@ from tvm import relax, tirx
 
 from rten_aot.codegen.memory import ALIGNMENT
 from rten_aot.codegen.program import Planned, SizeCheck, Step, Storage, Weight
+from rten_aot.codegen.sizes import free_sizes, type_sizes
+from rten_aot.dialect.functions import bindings
+from rten_aot.errors import InternalError
 
 Place: TypeAlias = Storage | list[Storage]
 """Where a value lies: one storage, or one for each element of a group."""
@@ -66,3 +69,44 @@ def roots(buffers: Sequence[Planned]) -> list[Planned]:
     for index, storage in enumerate(placed):
         storage.index = index
     return placed
+
+
+def in_order(function: relax.Function, frame: Frame) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    """The bindings, in an order in which sizes that the model computes are known before their use.
+
+    Fusion puts a group where its first member stood. The caller adds what a binding defines to
+    ``frame`` before it asks for the next one.
+    """
+    waiting = list(bindings(function))
+    while waiting:
+        held = []
+        for var, value in waiting:
+            if _is_ready(value, frame):
+                yield var, value
+            else:
+                held.append((var, value))
+        if len(held) == len(waiting):
+            raise InternalError(f"sizes that {held[0][0].name_hint} needs are never defined")
+        waiting = held
+
+
+def _is_ready(value: object, frame: Frame) -> bool:
+    """Whether the operands of a binding have places and the sizes in it are known."""
+    if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
+        # Other calls give sizes of their own.
+        kernel = value.op.name == "relax.call_tir"
+        types = list(value.ty.fields) if isinstance(value.ty, relax.TupleType) else [value.ty]
+        return all(_is_ready(a, frame) for a in value.args) and not (
+            kernel and any(not type_sizes(ty) <= frame.defined for ty in types)
+        )
+    if isinstance(value, tvm.ir.Tuple):
+        return all(_is_ready(f, frame) for f in value.fields)
+    if isinstance(value, relax.TupleGetItem):
+        return _is_ready(value.tuple_value, frame)
+    if isinstance(value, relax.ShapeExpr):
+        return all(free_sizes(d) <= frame.defined for d in value.values)
+    if isinstance(value, tvm.ir.Var) and isinstance(value.ty, (relax.TensorType, relax.TupleType)):
+        return value in frame.places
+    if isinstance(value, (tvm.ir.GlobalVar, tvm.ir.GenericConst)):
+        return True
+    return free_sizes(value) <= frame.defined

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import tvm
 from tvm import relax, tirx
 
-from rten_aot.codegen.frames import Frame, Place, Weights, match, roots
+from rten_aot.codegen.frames import Frame, Place, Weights, in_order, match, roots
 from rten_aot.codegen.program import (
     Allocate,
     Append,
@@ -45,7 +45,7 @@ from rten_aot.codegen.sizes import (
     type_sizes,
 )
 from rten_aot.dialect.control import COND, LOOP
-from rten_aot.dialect.functions import bindings, result_of, result_types
+from rten_aot.dialect.functions import result_of, result_types
 from rten_aot.dialect.registry import attrs_of
 from rten_aot.errors import InternalError
 
@@ -115,7 +115,7 @@ class _Linearizer:
             if not isinstance(tensor, tvm.ir.Var):
                 self._measure(tensor, sizes, frame)
         self._test_checks(frame)
-        for var, value in bindings(function):
+        for var, value in in_order(function, frame):
             frame.places[var] = self._place(value, frame)
             for tensor, sizes in counts:
                 if isinstance(tensor, tvm.ir.Var) and tensor.same_as(var):

@@ -31,6 +31,7 @@ from rten_aot.targets.common.sharing import share, share_around
 from rten_aot.targets.common.stages import Axis, Stage
 from rten_aot.targets.common.stmts import vectorised
 from rten_aot.targets.common.values import guards
+from rten_aot.targets.common.versions import even_version
 
 BLOCK = 16
 """Side of the blocks of a transposition: one cache line of float32."""
@@ -61,8 +62,21 @@ def spatial_nest(
     ]
     where = [*prefix, *(a.var for a in axes)]
     values = step_values(ctx, stages, where)
-    nest = Nest(axes, values, [(b, where) for b in storages], ctx.loops)
-    return _Emitter(ctx, nest, parallel).run()
+    places = [(b, where) for b in storages]
+
+    def loops(values: Sequence[Expr], *, quiet: bool) -> Stmt:
+        return _Emitter(ctx, Nest(axes, values, places, ctx.loops), parallel, quiet).run()
+
+    extents = {a.var: a.extent for a in axes}
+    extents |= {
+        p: a.extent for p, a in zip(prefix, first.spatial, strict=False) if isinstance(p, tirx.Var)
+    }
+    inner = next((a.var for a in reversed(axes) if constant_int(a.extent) != 1), None)
+    even = even_version(values, extents, inner, ctx.loops)
+    if even is None:
+        return loops(values, quiet=not parallel)
+    plain = loops(even.values, quiet=not parallel)
+    return when(even.condition, plain, loops(values, quiet=True))
 
 
 def step_values(ctx: Context, stages: Sequence[Stage], where: Sequence[Expr]) -> list[Expr]:
@@ -72,13 +86,13 @@ def step_values(ctx: Context, stages: Sequence[Stage], where: Sequence[Expr]) ->
 
 
 class _Emitter:
-    def __init__(self, ctx: Context, nest: Nest, parallel: bool) -> None:
+    def __init__(self, ctx: Context, nest: Nest, parallel: bool, quiet: bool) -> None:
         self._ctx = ctx
         self._loops = ctx.loops
         self._nest = nest
         self._cost = cost(nest.values)
         self._guards = guards(nest.values)
-        self._alone = parallel
+        self._quiet = quiet
         self._parallel = parallel and is_big(self._loops, nest.axes, self._cost)
 
     def run(self) -> Stmt:
@@ -103,7 +117,7 @@ class _Emitter:
         return self._outer(axes[:-1], lambda at: self._row(at, i64(0), inner.extent))
 
     def _note(self, way: str) -> None:
-        if not self._alone:
+        if self._quiet:
             return
         sizes = " x ".join(str(constant_int(a.extent) or "n") for a in self._nest.axes)
         threads = ", parallel" if self._parallel is not False else ""
@@ -122,14 +136,17 @@ class _Emitter:
         count = self._loops.simplify(tirx.floordiv(extent + i64(piece - 1), i64(piece)))
         chunk = Axis(self._loops.var("chunk", count), count)
         even = self._loops.simplify(tirx.floormod(extent, i64(piece)))
+        vectors = constant_int(extent) is not None or self._vectorises({}, i64(0), extent)
 
         def body(at: At) -> Stmt:
             done = self._loops.simplify(at[chunk.var] * i64(piece))
+            rest = self._loops.simplify(extent - done)
             start = self._loops.simplify(first + done)
+            if not vectors:
+                return self._row(at, start, self._loops.simplify(tirx.Min(rest, i64(piece))))
             whole = self._row(at, start, i64(piece))
             if constant_int(even) == 0:
                 return whole
-            rest = self._loops.simplify(extent - done)
             return when(rest >= i64(piece), whole, self._row(at, start, rest))
 
         return self._outer([*self._nest.axes[:-1], chunk], body)
@@ -209,10 +226,7 @@ class _Emitter:
 
     def _piece(self, at: At, start: Expr, extent: Expr) -> Stmt:
         known = constant_int(extent)
-        lane = self._loops.var("v", extent)
-        inner = self._nest.axes[-1].var
-        values, _ = self._nest.at({**at, inner: self._loops.simplify(start + lane)})
-        if not can_vectorise(values, lane):
+        if not self._vectorises(at, start, extent):
             return self._loop(at, start, extent, 1)
         width = self._width()
         if known is not None and known < width:
@@ -224,6 +238,12 @@ class _Emitter:
         if constant_int(rest) == 0:
             return main
         return seq(main, self._rest(at, self._loops.simplify(start + done), rest, width))
+
+    def _vectorises(self, at: At, start: Expr, extent: Expr) -> bool:
+        lane = self._loops.var("v", extent)
+        inner = self._nest.axes[-1].var
+        values, _ = self._nest.at({**at, inner: self._loops.simplify(start + lane)})
+        return can_vectorise(values, lane, self._loops)
 
     def _rest(self, at: At, start: Expr, extent: Expr, width: int) -> Stmt:
         """Fewer than ``width`` elements."""

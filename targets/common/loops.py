@@ -90,6 +90,7 @@ class Loops:
     def __init__(self, sizes: Sequence[tirx.Var] = ()) -> None:
         """``sizes`` are the symbolic sizes of the function: known not to be negative."""
         self.analyzer = sym.Analyzer()
+        self._made: set[tirx.Var] = set()
         for size in sizes:
             self.analyzer.bind(size, tvm.ir.Range(tirx.IntImm("int64", 0), i64(_SIZE_LIMIT)))
 
@@ -106,10 +107,15 @@ class Loops:
     def var(self, name: str, extent: Expr | int) -> tirx.Var:
         """A new int64 variable in [0, extent)."""
         var = tirx.Var(name, "int64")
+        self._made.add(var)
         known = constant_int(extent)
         if known is None or known > 0:
             self.analyzer.bind(var, tvm.ir.Range(i64(0), i64(extent)))
         return var
+
+    def is_size(self, var: tirx.Var) -> bool:
+        """Whether the variable is a size of the run: an int64 one that belongs to no loop."""
+        return dtype_of(var) == "int64" and var not in self._made
 
     def loop(
         self,

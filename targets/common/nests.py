@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tvm import sym, tirx
 from tvm.ir import Call, Expr, TensorLoad
@@ -161,22 +161,42 @@ def split_index(loops: Loops, index: Expr, axes: Sequence[Axis]) -> dict[tirx.Va
     return at
 
 
-def can_vectorise(values: Sequence[Expr], lane: Expr) -> bool:
+def can_vectorise(values: Sequence[Expr], lane: Expr, loops: Loops) -> bool:
     """Whether the values can be computed for a vector of indices that differ by ``lane``.
 
-    Guards of memory accesses, and what may record a failure, must not depend on ``lane``.
+    Guards of memory accesses, and what may record a failure, must not depend on ``lane``. Nor may
+    symbolic sizes make an index uneven (choices and divisions by them): a wide gather takes seconds
+    to compile and is no faster than a loop.
     """
-    varying: dict[int, bool] = {}
+    facts: dict[int, _Fact] = {}
     for node in walk(values):
-        varies = node.same_as(lane) or any(varying[identity(c)] for c in children(node))
-        varying[identity(node)] = varies
+        operands = [facts[identity(c)] for c in children(node)]
+        varies = node.same_as(lane) or any(f.varies for f in operands)
+        if isinstance(node, TensorLoad):
+            if any(f.uneven for f in operands):
+                return False
+            facts[identity(node)] = _Fact(varies, False, False)
+            continue
+        sized = any(f.sized for f in operands)
+        sized = sized or (isinstance(node, tirx.Var) and loops.is_size(node))
+        even = isinstance(node, (tirx.Var, tirx.Add, tirx.Sub, tirx.Mul))
+        uneven = (varies and sized and not even) or any(f.uneven for f in operands)
+        facts[identity(node)] = _Fact(varies, sized, uneven)
         if not varies:
             continue
         if not is_vectorisable(node) or is_call(node, "call_extern"):
             return False
-        if is_call(node, "if_then_else") and varying[identity(node.args[0])]:
+        if is_call(node, "if_then_else") and operands[0].varies:
             return False
     return True
+
+
+class _Fact(NamedTuple):
+    """How an expression depends on the lane and on symbolic sizes."""
+
+    varies: bool
+    sized: bool
+    uneven: bool
 
 
 def turning_points(condition: Expr, var: tirx.Var) -> set[int]:

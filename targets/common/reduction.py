@@ -22,6 +22,7 @@ from rten_aot.targets.common.nests import At, can_vectorise, cost, is_big, neste
 from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stages import Axis, Reducer, Stage
 from rten_aot.targets.common.stmts import vectorised
+from rten_aot.targets.common.versions import Even, even_version
 
 
 def schedule_reduction(ctx: Context, stage: Stage) -> Stmt:
@@ -36,7 +37,12 @@ def reduction_nest(
     ctx: Context, stage: Stage, epilogue: Epilogue, prefix: Sequence[Expr], *, parallel: bool
 ) -> Stmt:
     """The loops over all kept axes but the first ones, whose indices ``prefix`` gives."""
-    return _Reduction(ctx, stage, epilogue, prefix, parallel).run()
+    general = _Reduction(ctx, stage, epilogue, prefix, parallel)
+    even = general.even_version()
+    if even is None:
+        return general.run()
+    plain = _Reduction(ctx, stage, epilogue, prefix, parallel, even=True).run()
+    return when(even.condition, plain, general.run())
 
 
 class _Reduction:
@@ -47,6 +53,7 @@ class _Reduction:
         epilogue: Epilogue,
         prefix: Sequence[Expr],
         parallel: bool,
+        even: bool = False,
     ) -> None:
         assert stage.reducer is not None
         self._ctx = ctx
@@ -65,18 +72,24 @@ class _Reduction:
             stage.reducer.init, dict(zip([a.var for a in stage.spatial], where, strict=True))
         )
         results, places = epilogue.results(self._acc, where)
-        self._nest = nest = Nest(
-            [*kept, *reduced], [term, init, *results], places, loops, keep_apart=[len(kept)]
-        )
-        self._term_loads = len(loads(term))  # the nest lists them first
+        values, axes = [term, init, *results], [*kept, *reduced]
+        self._even = even_version(values, {a.var: a.extent for a in axes}, None, loops)
+        if even and self._even is not None:
+            values = self._even.values
+        self._nest = nest = Nest(axes, values, places, loops, keep_apart=[len(kept)])
+        self._term_loads = len(loads(values[0]))  # the nest lists them first
         self._reducer: Reducer = stage.reducer
         kinds = [origin < len(kept) for origin in nest.origins]
         self._kept = [a for a, keep in zip(nest.axes, kinds, strict=True) if keep]
         self._reduced = [a for a, keep in zip(nest.axes, kinds, strict=True) if not keep]
         work = cost([nest.values[0]])
         self._cost = work
-        self._alone = parallel
+        self._quiet = not parallel
         self._parallel = parallel and is_big(loops, nest.axes, work)
+
+    def even_version(self) -> Even | None:
+        """The values without broadcasts that sizes decide, if there are any."""
+        return self._even
 
     def run(self) -> Stmt:
         along = self._contiguous_reduced()
@@ -98,7 +111,7 @@ class _Reduction:
         return self._outer(rest, lambda at: self._columns(at, inner, i64(0), inner.extent))
 
     def _note(self, way: str) -> None:
-        if not self._alone:
+        if self._quiet:
             return
 
         def sizes(axes: Sequence[Axis]) -> str:
@@ -236,7 +249,7 @@ class _Reduction:
     def _vectorises(self, column: Callable[[Expr], At]) -> bool:
         lane = self._loops.var("v", 8)
         values, _ = self._nest.at(column(lane))
-        return can_vectorise(values, lane)
+        return can_vectorise(values, lane, self._loops)
 
     def _accumulate(self, acc: Buffer, where: Expr, at: At) -> list[Stmt]:
         values, _ = self._nest.at(at)
@@ -272,7 +285,7 @@ class _Reduction:
         while extent is not None and width > 1 and width > extent:
             width //= 2
         lane = loops.var("v", 8)
-        if not can_vectorise(self._nest.at({**at, along.var: lane})[0][:1], lane):
+        if not can_vectorise(self._nest.at({**at, along.var: lane})[0][:1], lane, loops):
             width = 1
         acc = tile([width], self._dtype)
         return seq(

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import onnx
 import pytest
 
-from tests.onnx_suite.conftest import PROPERTY
+from tests.onnx_suite.conftest import PROPERTY, SAMPLE_PROPERTY
 from tests.onnx_suite.exceptions import (
     ONNX_VERSION,
     Reason,
@@ -29,9 +29,9 @@ SAMPLE = 10
 LISTED = read_exceptions()
 
 
-def check(cases: Sequence[NodeCase], record: Record) -> None:
+def check(cases: Sequence[NodeCase], record: Record, title: str) -> None:
     found = outcomes(cases)
-    record(PROPERTY, counts(found, LISTED))
+    record(title, counts(found, LISTED))
     wrong = complaints(found, LISTED, version=onnx.__version__)
     assert not wrong, "\n".join(wrong)
 
@@ -39,7 +39,7 @@ def check(cases: Sequence[NodeCase], record: Record) -> None:
 def test_sample(record_property: Record) -> None:
     """Every tenth of the cases that rten-convert takes."""
     taken = [c for c in all_cases() if c.name not in LISTED or LISTED[c.name].kind != "refused"]
-    check(taken[::SAMPLE], record_property)
+    check(taken[::SAMPLE], record_property, SAMPLE_PROPERTY)
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_all(part: int, record_property: Record) -> None:
     # Neighbours, not every 24th: alike cases share kernels, which are compiled once.
     cases = all_cases()
     first, end = (len(cases) * p // PARTS for p in (part, part + 1))
-    check(cases[first:end], record_property)
+    check(cases[first:end], record_property, PROPERTY)
 
 
 @pytest.mark.skipif(

@@ -46,7 +46,7 @@ def arange(id: str, start: Any, limit: Any, delta: Any, dtype: str = "int32") ->
     return Case(f"range-{id}", "Range", operands, [want], tolerance=tolerance, modes=["folded"])
 
 
-def one_hot(id: str, indices: Any, depth: int, values: Array, axis: int = -1) -> Case:
+def one_hot(id: str, indices: Any, depth: int | np.float32, values: Array, axis: int = -1) -> Case:
     indices = np.asarray(indices)
 
     def expected(i: Array, _: Array, v: Array) -> Array:
@@ -55,7 +55,7 @@ def one_hot(id: str, indices: Any, depth: int, values: Array, axis: int = -1) ->
         grid = np.arange(depth).reshape([-1 if a == place else 1 for a in range(i.ndim + 1)])
         return np.asarray(np.where(wide == grid, v[1], v[0]))
 
-    inputs = [indices, np.array(depth, np.int32), values]
+    inputs = [indices, np.array(depth, np.int32 if isinstance(depth, int) else np.float32), values]
     return Case(f"one_hot-{id}", "OneHot", inputs, expected, {"axis": axis}, constant=[1])
 
 
@@ -124,6 +124,7 @@ SUITE = Suite(
         one_hot("outside", np.array([3, -4, 7], np.int32), 3, PAIR),
         one_hot("scalar", np.array(1, np.int32), 4, PAIR),
         one_hot("float-index", np.array([1, 0], np.float32), 2, PAIR),
+        one_hot("float-depth", np.array([1, 0], np.int32), np.float32(2), PAIR),
         one_hot("int-values", np.array([1, 0], np.int32), 17, np.array([0, 1], np.int32)),
         one_hot("no-depth", np.array([1, 0], np.int32), 0, PAIR),
         trilu("upper", shuffled(4, 5), None, 1),

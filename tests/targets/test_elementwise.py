@@ -15,6 +15,8 @@ from tvm.ir import Expr
 
 from rten_aot.dialect import vector_math
 from rten_aot.targets import Machine
+from rten_aot.targets.common.expr import free_vars, loads, walk
+from rten_aot.targets.common.stmts import rewrite_stmt
 from tests.targets.generic import (
     AVX2,
     MACHINES,
@@ -101,6 +103,91 @@ def test_broadcast_that_is_decided_at_run_time() -> None:
         a, b = random(first, 20), random(second, 20, seed=1)
         result = kernel(a, b, sizes={n: first, m: second})[0]
         np.testing.assert_array_equal(result, a + b)
+
+
+def choice(size: Expr, index: Expr) -> Expr:
+    return tirx.Select(tirx.EQ(size, i64(1)), i64(0), index)
+
+
+def uneven_loads(stmt: tirx.Stmt, lane: tirx.Var | None = None) -> list[str]:
+    """The indices of loads in vector loops that are choices or divisions of the lane."""
+    found: list[str] = []
+
+    def on_expr(expr: Expr) -> Expr:
+        for node in (n for x in loads(expr) for n in walk(x.indices)):
+            if isinstance(node, (tirx.Select, tirx.FloorMod)) and lane in free_vars(node):
+                found.append(str(node))
+        return expr
+
+    def on_stmt(node: tirx.Stmt) -> tirx.Stmt | None:
+        if not isinstance(node, tirx.For) or node.kind != tirx.ForKind.VECTORIZED:
+            return None
+        found.extend(uneven_loads(node.body, node.loop_var))
+        return node
+
+    rewrite_stmt(stmt, on_expr, on_stmt)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("columns", [None, 1, 3, 20])
+def test_run_time_broadcast_has_two_versions(columns: int | None, dtype: str) -> None:
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    trailing = [] if columns is None else [columns]
+    x, y = placeholder(n, *trailing, dtype=dtype), placeholder(m, *trailing, dtype=dtype, name="y")
+    z = placeholder(1, *trailing, dtype=dtype, name="z")
+    rows = tirx.Select(tirx.EQ(n, i64(1)), m, n)
+
+    def body(i: Expr, *j: Expr) -> Expr:
+        return x(choice(n, i), *j) + y(choice(m, i), *j) * z(i64(0), *j)
+
+    kernel = build([x, y, z], compute([rows, *trailing], body))
+    for first, second in [(1, 1), (1, 0), (1, 5), (5, 1), (4, 4), (300, 300), (1, 300), (0, 0)]:
+        a, b, c = (
+            (random(k, *trailing, seed=s) * 9).astype(dtype)
+            for s, k in enumerate((first, second, 1))
+        )
+        result = kernel(a, b, c, sizes={n: first, m: second})[0]
+        np.testing.assert_allclose(result, a + b * c, rtol=1e-6, atol=1e-6)
+    assert "vectorized" in kernel.text
+    assert not uneven_loads(kernel.func.body)
+    assert kernel.text.count("for ") < 40, "two versions, not one for every choice"
+
+
+def test_choices_in_both_axes() -> None:
+    sizes = [tirx.Var(name, "int64") for name in "nmpq"]
+    n, m, p, q = sizes
+    x, y = placeholder(n, p), placeholder(m, q, name="y")
+    rows = tirx.Select(tirx.EQ(n, i64(1)), m, n)
+    columns = tirx.Select(tirx.EQ(p, i64(1)), q, p)
+    kernel = build(
+        [x, y],
+        compute(
+            [rows, columns],
+            lambda i, j: x[choice(n, i), choice(p, j)] - y[choice(m, i), choice(q, j)],
+        ),
+    )
+    for left, right in [
+        ((1, 1), (1, 1)),
+        ((3, 1), (1, 40)),
+        ((1, 40), (3, 40)),
+        ((5, 70), (5, 70)),
+    ]:
+        a, b = random(*left), random(*right, seed=1)
+        values = (left[0], right[0], left[1], right[1])
+        result = kernel(a, b, sizes=dict(zip(sizes, values, strict=True)))[0]
+        np.testing.assert_array_equal(result, a - b)
+    assert not uneven_loads(kernel.func.body)
+
+
+def test_divisions_by_unknown_sizes_are_no_gathers() -> None:
+    n = tirx.Var("n", "int64")
+    x = placeholder(n)
+    kernel = build([x], compute([n * 3], lambda i: x[tirx.floormod(i, n)] * f32(2.0)))
+    for size in (1, 5, 700):
+        a = random(size)
+        np.testing.assert_array_equal(kernel(a, sizes={n: size})[0], np.tile(a * 2, 3))
+    assert not uneven_loads(kernel.func.body)
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 2, 1, 3)])

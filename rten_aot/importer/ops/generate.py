@@ -12,6 +12,7 @@ import rten_aot.dialect.indexing  # noqa: F401  (both define what is emitted her
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
 from rten_aot.importer.elementwise import check_same_type
 from rten_aot.importer.known import Element, is_symbolic, whole
+from rten_aot.importer.ops.convert import convert_to
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import measured, sizes
@@ -101,7 +102,7 @@ def one_hot(
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(indices) + 1)
-    count = sizes(ctx, depth, "depth")
+    count = sizes(ctx, convert_to(ctx, depth, "int32"), "depth")
     if len(count) != 1 or (isinstance(count[0], int) and count[0] < 0):
         ctx.shape_error(f"depth {text(count)} is no size")
     if ctx.rank(values) != 1:
