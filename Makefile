@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q $(PYTEST_ARGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-models test-slow test-sanitizer test-emulated test-gpu test-long \
-	check lint format type golden schema clean
+	bench check lint format type golden schema clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -50,6 +50,9 @@ test-gpu: $(INSTALLED) ## run what needs a GPU
 	$(PYTEST) -m gpu
 
 test-long: test-models test-slow ## run the real models and the slow tests
+
+bench: $(INSTALLED) ## time the real models against ONNX Runtime
+	$(BIN)/python -m tests.support.bench
 
 check: lint type test ## what CI runs
 

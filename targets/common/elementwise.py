@@ -31,7 +31,7 @@ from rten_aot.targets.common.sharing import share, share_around
 from rten_aot.targets.common.stages import Axis, Stage
 from rten_aot.targets.common.stmts import vectorised
 from rten_aot.targets.common.values import guards
-from rten_aot.targets.common.versions import even_version
+from rten_aot.targets.common.versions import even_version, extents_of
 
 BLOCK = 16
 """Side of the blocks of a transposition: one cache line of float32."""
@@ -67,10 +67,7 @@ def spatial_nest(
     def loops(values: Sequence[Expr], *, quiet: bool) -> Stmt:
         return _Emitter(ctx, Nest(axes, values, places, ctx.loops), parallel, quiet).run()
 
-    extents = {a.var: a.extent for a in axes}
-    extents |= {
-        p: a.extent for p, a in zip(prefix, first.spatial, strict=False) if isinstance(p, tirx.Var)
-    }
+    extents = extents_of(prefix, first.spatial, axes)
     inner = next((a.var for a in reversed(axes) if constant_int(a.extent) != 1), None)
     even = even_version(values, extents, inner, ctx.loops)
     if even is None:

@@ -22,7 +22,7 @@ from rten_aot.targets.common.nests import At, can_vectorise, cost, is_big, neste
 from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stages import Axis, Reducer, Stage
 from rten_aot.targets.common.stmts import vectorised
-from rten_aot.targets.common.versions import Even, even_version
+from rten_aot.targets.common.versions import Even, even_version, extents_of
 
 
 def schedule_reduction(ctx: Context, stage: Stage) -> Stmt:
@@ -41,8 +41,8 @@ def reduction_nest(
     even = general.even_version()
     if even is None:
         return general.run()
-    plain = _Reduction(ctx, stage, epilogue, prefix, parallel, even=True).run()
-    return when(even.condition, plain, general.run())
+    plain = _Reduction(ctx, stage, epilogue, prefix, parallel, even=True)
+    return when(even.condition, plain.run(), general.run(quiet=True))
 
 
 class _Reduction:
@@ -73,7 +73,7 @@ class _Reduction:
         )
         results, places = epilogue.results(self._acc, where)
         values, axes = [term, init, *results], [*kept, *reduced]
-        self._even = even_version(values, {a.var: a.extent for a in axes}, None, loops)
+        self._even = even_version(values, extents_of(prefix, stage.spatial, axes), None, loops)
         if even and self._even is not None:
             values = self._even.values
         self._nest = nest = Nest(axes, values, places, loops, keep_apart=[len(kept)])
@@ -91,7 +91,9 @@ class _Reduction:
         """The values without broadcasts that sizes decide, if there are any."""
         return self._even
 
-    def run(self) -> Stmt:
+    def run(self, *, quiet: bool = False) -> Stmt:
+        """The loops; a note says which, unless ``quiet``."""
+        self._quiet |= quiet
         along = self._contiguous_reduced()
         self._note("along" if along is not None else "beside")
         if along is not None:

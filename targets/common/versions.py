@@ -23,6 +23,7 @@ from rten_aot.targets.common.expr import (
     walk,
 )
 from rten_aot.targets.common.loops import Loops
+from rten_aot.targets.common.stages import Axis
 
 LONG_ROW = 64
 """Rows of so many elements are good vectors by themselves: longer ones gain nothing."""
@@ -34,6 +35,14 @@ class Even:
 
     condition: Expr
     values: list[Expr]
+
+
+def extents_of(
+    prefix: Sequence[Expr], spatial: Sequence[Axis], axes: Sequence[Axis]
+) -> dict[tirx.Var, Expr]:
+    """Extents of ``axes``, and of the variables that index the first of the ``spatial`` ones."""
+    outer = {p: a.extent for p, a in zip(prefix, spatial, strict=False) if isinstance(p, tirx.Var)}
+    return outer | {a.var: a.extent for a in axes}
 
 
 def even_version(

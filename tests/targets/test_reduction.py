@@ -287,3 +287,26 @@ def test_any_axes(extents: list[int], axes: set[int], symbolic: bool) -> None:
     kernel, sizes = reduction(extents, over, symbolic=names)
     a = random(*extents)
     np.testing.assert_allclose(kernel(a, sizes=sizes)[0], a.sum(over), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_terms_that_are_broadcast_at_run_time(kept: int) -> None:
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    x, y = placeholder(n, 9), placeholder(m, 9, name="y")
+    rows = tirx.Select(tirx.EQ(n, i64(1)), m, n)
+    k = axis(9 if kept == 0 else rows)
+
+    def term(i: Expr, j: Expr) -> Expr:
+        first = tirx.Select(tirx.EQ(n, i64(1)), i64(0), i)
+        second = tirx.Select(tirx.EQ(m, i64(1)), i64(0), i)
+        return x[first, j] * y[second, j]
+
+    def body(i: Expr) -> Expr:
+        return te.sum(term(i, k.var) if kept == 0 else term(k.var, i), axis=k)
+
+    kernel = build([x, y], compute([rows if kept == 0 else 9], body))
+    for first, second in [(1, 1), (1, 7), (7, 1), (20, 20)]:
+        a, b = random(first, 9), random(second, 9, seed=1)
+        result = kernel(a, b, sizes={n: first, m: second})[0]
+        np.testing.assert_allclose(result, (a * b).sum(1 - kept), rtol=1e-5, atol=1e-5)
+    assert len(kernel.notes) == 1
