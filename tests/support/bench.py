@@ -51,6 +51,8 @@ def _row(case: models.Case, args: argparse.Namespace, folder: Path) -> str:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
+        # Its workers spin on after a run, on the core that ours would need for the next one.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         session = onnxruntime.InferenceSession(
             models.onnx_path(case.model), options, providers=["CPUExecutionProvider"]
         )
