@@ -48,7 +48,9 @@ def resample(
         return x
     where = coordinates(coords, source, result, scale)
     if mode == "nearest":
-        return x.take(np.clip(rounded(where, nearest), 0, source - 1).astype(int), axis)
+        # Positions that are whole in exact arithmetic must not fall to one side by float64's error.
+        place = rounded(where.round(9), nearest)
+        return x.take(np.clip(place, 0, source - 1).astype(int), axis)
     where = np.clip(where, 0, source - 1)
     low = np.floor(where).astype(int)
     shape = [-1 if d == axis else 1 for d in range(x.ndim)]
