@@ -50,10 +50,13 @@ class GraphState:
     measured: list[tuple[relax.Var, tuple[tirx.Var, ...]]] = field(default_factory=list)
     """Tensors whose elements, once computed, are the values of size variables."""
     analyzer: Analyzer = field(default_factory=Analyzer)
+    sizes: set[tirx.Var] = field(default_factory=set)
+    """Variables that are known not to be negative."""
 
     def declare(self, sizes: Iterable[tirx.Var]) -> None:
         """Let simplification rely on the variables being sizes."""
         for size in sizes:
+            self.sizes.add(size)
             self.analyzer.bind(size, tvm.ir.Range(0, _SIZE_LIMIT))
 
 

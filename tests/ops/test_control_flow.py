@@ -247,3 +247,22 @@ def test_a_branch_that_is_impossible_fails_when_it_is_taken(tmp_path: Path) -> N
     with pytest.raises(rten_aot.ModelRunError, match=r'in node "bad" \(Reshape\)'):
         model(x, 1)
     np.testing.assert_array_equal(model(x, 0)[0], x)
+
+
+def test_a_captured_number_that_may_be_negative_is_not_taken_for_a_size(tmp_path: Path) -> None:
+    main = GraphMaker()
+    main.input("x", (4,))
+    main.input("c", (), "int32")
+    pads = main.input("pads", (2,), "int32")
+    value = main.constant("zero", np.float32(0))
+    main.op("Pad", 0, pads, value, name="padded", mode="Constant")
+    then = branch(lambda g: g.op("Relu", g.capture("padded_0")))
+    otherwise = branch(lambda g: g.op("Neg", g.capture("padded_0")))
+    chosen = main.op("If", 1, then_branch=then, else_branch=otherwise)
+    model = compiled(main.graph(chosen), tmp_path)
+    x = np.float32([1, -2, 3, -4])
+    for before, after in ((1, 2), (-1, 0), (-1, 2), (2, -3)):
+        padded = np.pad(x, (max(before, 0), max(after, 0)))
+        padded = padded[max(-before, 0) : padded.size - max(-after, 0)]
+        np.testing.assert_array_equal(model(x, 1, [before, after])[0], np.maximum(padded, 0))
+        np.testing.assert_array_equal(model(x, 0, [before, after])[0], -padded)

@@ -112,6 +112,21 @@ class Captures:
         ]
         return [*values, relax.Var("sizes", relax.ShapeType(list(fresh.values())))]
 
+    def inside(
+        self, params: Sequence[relax.Var], fresh: dict[tirx.Var, tirx.Var]
+    ) -> tuple[GraphState, CaptureScope]:
+        """What a function with ``params`` starts from: all that is known of the captures."""
+        state = GraphState(relax.BlockBuilder())
+        # What is measured may be negative, such as pads; inside as little as outside.
+        state.declare(own for var, own in fresh.items() if var in self.ctx.state.sizes)
+        moved = dict(zip(self.live, params, strict=False))
+        for value, param in moved.items():
+            content = self.ctx.contents(value)
+            if content is not None:
+                state.known[param] = replace_contents(content, fresh)
+        scope = {name: moved.get(value, value) for name, value in self.outer.items()}
+        return state, CaptureScope(scope)
+
 
 def _branches(
     ctx: OpContext, captures: Captures, labels: Sequence[str], graphs: Sequence[Graph]
@@ -136,15 +151,7 @@ def _branches(
 def _branch(ctx: OpContext, captures: Captures, label: str, graph: Graph) -> list[relax.TensorType]:
     fresh = {var: tirx.Var(var.name, "int64") for var in captures.sizes}
     params = captures.params(fresh)
-    state = GraphState(relax.BlockBuilder())
-    state.declare(fresh.values())
-    for param, value in zip(params, captures.live, strict=False):
-        content = ctx.contents(value)
-        if content is not None:
-            state.known[param] = replace_contents(content, fresh)
-    moved = dict(zip(captures.live, params, strict=False))
-    inside = {name: moved.get(value, value) for name, value in captures.outer.items()}
-    scope = CaptureScope(inside)
+    state, scope = captures.inside(params, fresh)
     types = ctx.translator.function(label, params, graph, {}, scope, state).result_types
     back = {inner: var for var, inner in fresh.items()}
     back |= {var: new for var, new in fresh_sizes(types).items() if var not in back}

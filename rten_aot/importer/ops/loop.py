@@ -9,7 +9,7 @@ from tvm import relax, tirx
 import rten_aot.dialect.generate  # noqa: F401  (defines what is emitted here)
 from rten_aot.dialect.control import while_loop
 from rten_aot.format.graph import Graph
-from rten_aot.importer.context import GraphState, OpContext, Size
+from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.concat import stacked
 from rten_aot.importer.ops.control_flow import Captures
@@ -18,10 +18,8 @@ from rten_aot.importer.runtime_sizes import measured
 from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.sizes import expr, text
 from rten_aot.importer.translate import (
-    CaptureScope,
     captured,
     fresh_sizes,
-    replace_contents,
     with_sizes,
 )
 
@@ -215,14 +213,7 @@ def _function(
     number = relax.Var("number", relax.TensorType([], "int32"))
     state_vars = [relax.Var(f"carried_{i}", with_sizes(ty, fresh)) for i, ty in enumerate(types)]
     *taken, sizes = captures.params(fresh)
-    state = GraphState(relax.BlockBuilder())
-    state.declare(fresh.values())
-    for param, value in zip(taken, captures.live, strict=True):
-        content = ctx.contents(value)
-        if content is not None:
-            state.known[param] = replace_contents(content, fresh)
-    moved = dict(zip(captures.live, taken, strict=True))
-    scope = CaptureScope({name: moved.get(x, x) for name, x in captures.outer.items()})
+    state, scope = captures.inside(taken, fresh)
     values = dict(zip(graph.inputs, [number, *state_vars], strict=True))
     params = [number, *state_vars, *taken, sizes]
     return ctx.translator.function(label, params, graph, values, scope, state).result_types

@@ -47,37 +47,30 @@ def _count(ctx: OpContext, size: Size, windows: Windows, axis: int, *, ceil_mode
 def max_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__MaxPool.html."""
     check_type(ctx, x, ALL_TYPES)
-    rank = spatial_rank(ctx, x)
-    plane = as_plane(ctx, x)
-    windows, sizes = _windows(ctx, plane, rank)
-    result = ctx.call(
-        "max_pool",
-        plane,
-        ctx.shape_expr(windows.pads),
-        ctx.shape_expr(sizes),
-        kernel=windows.kernel,
-        strides=windows.strides,
-        dilations=windows.dilations,
-    )
-    return as_line(ctx, result, rank)
+    return _pool(ctx, x, "max_pool")
 
 
 @op("AveragePool", limits="one or two spatial axes")
 def average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__AveragePool.html."""
     check_type(ctx, x, FLOATS)
+    include = ctx.attrs.bool("count_include_pad", default=False)
+    return _pool(ctx, x, "average_pool", count_include_pad=include)
+
+
+def _pool(ctx: OpContext, x: relax.Expr, name: str, **attrs: bool) -> relax.Expr:
     rank = spatial_rank(ctx, x)
     plane = as_plane(ctx, x)
     windows, sizes = _windows(ctx, plane, rank)
     result = ctx.call(
-        "average_pool",
+        name,
         plane,
         ctx.shape_expr(windows.pads),
         ctx.shape_expr(sizes),
         kernel=windows.kernel,
         strides=windows.strides,
         dilations=windows.dilations,
-        count_include_pad=ctx.attrs.bool("count_include_pad", default=False),
+        **attrs,
     )
     return as_line(ctx, result, rank)
 
