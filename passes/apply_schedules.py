@@ -23,6 +23,8 @@ class Scheduled:
     name: str
     function: tirx.PrimFunc
     scratch: int
+    source: tirx.PrimFunc
+    """The kernel before it was scheduled, with the same parameters but for work memory."""
 
 
 def apply_schedules(
@@ -55,7 +57,7 @@ def apply_schedules(
         progress(index, len(distinct))
         result = schedule(mod[name], machine, lambda line, n=name: note(f"{n}: {line}"))
         scratch = int(result.attrs.get("rten.scratch", 0)) if result.attrs else 0
-        scheduled[name] = Scheduled(f"rten_k{index}_{name}", result, scratch)
+        scheduled[name] = Scheduled(f"rten_k{index}_{name}", result, scratch, mod[name])
     return {name: scheduled[unique[name]] for name in called}
 
 

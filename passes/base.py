@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from rten_aot.dialect.functions import bindings, building, result_of
+from rten_aot.dialect.origins import nodes_of, with_nodes
 
 
 class Rewriter:
@@ -15,7 +16,8 @@ class Rewriter:
 
     Functions are one dataflow block each, as the importer makes them. Subclasses override
     ``rewrite``; ``self.uses`` counts how often the function at hand uses each of its variables and
-    ``self.bound`` gives the new expression that each new variable is bound to.
+    ``self.bound`` gives the new expression that each new variable is bound to. What replaces a call
+    comes from the same nodes of the model (and from those that it has already).
     """
 
     def __init__(self) -> None:
@@ -24,6 +26,7 @@ class Rewriter:
         self.bound: dict[relax.Var, relax.Expr] = {}
         self._env: dict[relax.Var, relax.Expr] = {}
         self._origin: dict[relax.Var, relax.Var] = {}
+        self._nodes: tuple[int, ...] = ()
         self.function_name = ""
 
     def rewrite(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
@@ -48,6 +51,7 @@ class Rewriter:
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a new variable."""
+        expr = with_nodes(expr, self._nodes)
         var = self.builder.emit(expr)
         self.bound[var] = expr
         return var
@@ -66,11 +70,13 @@ class Rewriter:
         with building(self.builder, name, function.params):
             with self.builder.dataflow():
                 for var, value in bindings(function):
+                    self._nodes = nodes_of(value)
                     new = self.rewrite(var, self._substitute(value))
                     is_leaf = isinstance(new, (tvm.ir.Var, tvm.ir.GenericConst, tvm.ir.Tuple))
                     self._env[var] = new if is_leaf else self.emit(new)
                     if not is_leaf:
                         self._origin[self._env[var]] = var
+                self._nodes = ()
                 fields = [self.result(self._lookup(f)) for f in result_of(function)]
                 output = self.builder.emit_output(tvm.ir.Tuple(fields))
             self.builder.emit_func_output(output)
@@ -81,7 +87,7 @@ class Rewriter:
     def _substitute(self, value: relax.Expr) -> relax.Expr:
         if isinstance(value, tvm.ir.Call):
             args = [self._operand(a) for a in value.args]
-            return tvm.ir.Call(value.op, args, value.attrs, value.ty_args)
+            return tvm.ir.Call(value.op, args, value.attrs, value.ty_args, value.span)
         if isinstance(value, relax.TupleGetItem):
             source = self._lookup(value.tuple_value)
             if isinstance(source, tvm.ir.Tuple):

@@ -16,6 +16,7 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from rten_aot.dialect.functions import bindings, building, result_of
+from rten_aot.dialect.origins import nodes_of, with_nodes
 from rten_aot.dialect.registry import Layout, OpDef, attrs_of, call, op_def
 from rten_aot.passes.base import relax_functions
 
@@ -43,7 +44,10 @@ class ChannelsLast:
         self._note = note
         self._builder = relax.BlockBuilder()
         self._forms: dict[relax.Var, Forms] = {}
+        self._values: dict[relax.Var, relax.Expr] = {}
         self._analyzer = Analyzer()
+        self._nodes: tuple[int, ...] = ()
+        """Nodes of the call at hand."""
 
     def run(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The rewritten module, which has Relax functions only."""
@@ -53,11 +57,14 @@ class ChannelsLast:
 
     def _function(self, name: str, function: relax.Function) -> None:
         self._forms = {p: Forms(plain=p) for p in function.params}
+        self._values = dict(bindings(function))
         with building(self._builder, name, function.params):
             with self._builder.dataflow():
                 for var, value in bindings(function):
+                    self._nodes = nodes_of(value)
                     self._forms[var] = self._convert(value)
-                fields = [self._plain(f) for f in result_of(function)]
+                self._nodes = ()
+                fields = [self._field(f) for f in result_of(function)]
                 output = self._builder.emit_output(tvm.ir.Tuple(fields))
             self._builder.emit_func_output(output)
 
@@ -69,7 +76,7 @@ class ChannelsLast:
     def _plain(self, expr: relax.Expr) -> relax.Expr:
         """The value in the model's own order of axes."""
         if isinstance(expr, tvm.ir.Tuple):
-            return tvm.ir.Tuple([self._plain(f) for f in expr.fields])
+            return tvm.ir.Tuple([self._field(f) for f in expr.fields])
         if not isinstance(expr, tvm.ir.Var) or expr not in self._forms:
             return expr
         forms = self._forms[expr]
@@ -80,6 +87,14 @@ class ChannelsLast:
             if not self._is_view(shape, order):
                 self._note(f"transpose to channels-first: {_text(shape)}")
         return forms.plain
+
+    def _field(self, expr: relax.Expr) -> relax.Expr:
+        """As ``_plain``; where no call is at hand, a transpose comes from the value's nodes."""
+        nodes = self._nodes
+        self._nodes = nodes or nodes_of(self._values.get(expr))
+        plain = self._plain(expr)
+        self._nodes = nodes
+        return plain
 
     def _last(self, expr: relax.Expr) -> relax.Expr:
         """The value channels-last."""
@@ -107,7 +122,7 @@ class ChannelsLast:
         return moved == sorted(moved) and not any(_is_zero(d) for d in shape)
 
     def _emit(self, expr: relax.Expr) -> relax.Var:
-        return self._builder.emit(expr)
+        return self._builder.emit(with_nodes(expr, self._nodes))
 
     # -- operators -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
+from rten_aot.dialect.origins import nodes_of, with_nodes
 from rten_aot.dialect.registry import attrs_of, call, op_def
 from rten_aot.passes.base import Rewriter
 
@@ -57,7 +58,8 @@ class FoldScales(Rewriter):
         shape = _channel_shape(parts[1], factor)
         if shape is None:
             return None
-        return call("add", self.emit(scaled), _constant(parts[1] * factor))
+        total = call("add", self.emit(scaled), _constant(parts[1] * factor))
+        return with_nodes(total, nodes_of(source))
 
     def _shifted(self, inner: relax.Var, term: Array) -> relax.Expr | None:
         source = self.bound.get(inner)
@@ -72,7 +74,7 @@ class FoldScales(Rewriter):
             return None
         if _channel_shape(parts[1], term) is None:
             return None
-        return call("add", parts[0], _constant(parts[1] + term))
+        return with_nodes(call("add", parts[0], _constant(parts[1] + term)), nodes_of(source))
 
 
 def fold_scales(mod: tvm.IRModule) -> tvm.IRModule:
@@ -135,4 +137,4 @@ def _scaled_convolution(value: relax.Expr | None, factor: Array) -> relax.Expr |
     # float64: one rounding, as if the weights had been scaled when the model was made.
     scaled = (array.astype(np.float64) * factors.reshape(shape)).astype(np.float32)
     args = [value.args[0], relax.const(scaled), *value.args[2:]]
-    return tvm.ir.Call(value.op, args, value.attrs, value.ty_args)
+    return tvm.ir.Call(value.op, args, value.attrs, value.ty_args, value.span)

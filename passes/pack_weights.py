@@ -6,7 +6,9 @@ touches a weight again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,7 @@ class PackWeights(Rewriter):
             self._note(f"transposed convolution: {_text(w)} not packed, because it is grouped")
             return value
         strides, more = attrs["strides"], attrs["output_padding"]
+        real = w.shape[2] * w.shape[3]
         w = dilated(w, attrs["dilations"])
         taps = [-(-w.shape[2 + d] // strides[d]) for d in (0, 1)]
         # Rows of phases that the padding cuts off anyway are not computed.
@@ -98,6 +101,7 @@ class PackWeights(Rewriter):
             out_channels=kernels.shape[0],
             strides=[1, 1],
             dilations=[1, 1],
+            real_taps=str(Fraction(real, math.prod(strides) * math.prod(taps))),
         )
         first = relax.ShapeExpr([pads[d] - skipped[d] * strides[d] for d in (0, 1)])
         sizes = relax.ShapeExpr(list(var.ty.shape.values)[1:3])

@@ -13,6 +13,7 @@ from rten_aot.passes.fold_scales import fold_scales
 from rten_aot.passes.fuse import fuse
 from rten_aot.passes.legalize import legalize
 from rten_aot.passes.name_sizes import name_sizes
+from rten_aot.passes.order_sizes import order_sizes
 from rten_aot.passes.pack_weights import pack_weights
 from rten_aot.targets.base import Machine
 
@@ -42,7 +43,7 @@ def optimise(
 def lower(mod: tvm.IRModule, *, fused: bool) -> tvm.IRModule:
     """``rten.*`` operators to kernels."""
     mod = remove_unused(legalize(mod))
-    return name_sizes(fuse(mod) if fused else mod)
+    return order_sizes(name_sizes(fuse(mod) if fused else mod))
 
 
 def remove_unused(mod: tvm.IRModule) -> tvm.IRModule:

@@ -72,6 +72,7 @@ def compile(
     explain: Callable[[str], None] | None = None,
     progress: Callable[[str, float], None] | None = None,
     symbol_prefix: str | None = None,
+    profile: bool = False,
 ) -> Path:
     """Compile a .rten model to a shared library that needs neither TVM nor Python.
 
@@ -88,6 +89,7 @@ def compile(
         explain: takes the lines that say what the optimiser did and what it refused, and why.
         progress: called at the start of each stage with its name and the seconds passed so far.
         symbol_prefix: what the library's C functions begin with, in place of ``rten_aot``.
+        profile: have the library time its kernels, for ``rten-aot profile``.
 
     Returns:
         The path of the file written.
@@ -110,6 +112,7 @@ def compile(
         explain=explain,
         progress=progress,
         symbol_prefix=symbol_prefix,
+        profile=profile,
     )
     return path
 

@@ -17,11 +17,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 import rten_aot
 from rten_aot.codegen.build import Code, make_code, make_library
 from rten_aot.codegen.entry import Interface
+from rten_aot.codegen.host import Site
 from rten_aot.codegen.link import c_header
 from rten_aot.codegen.objects import generate
 from rten_aot.codegen.program import Kernel, SizeCheck, SourceFunction
@@ -35,7 +36,7 @@ from rten_aot.passes.base import is_relax
 from rten_aot.passes.fold_constants import Evaluate
 from rten_aot.passes.pipeline import lower, optimise
 from rten_aot.runtime import ModelRunError, load
-from rten_aot.targets import get_machine
+from rten_aot.targets import get_machine, work
 from rten_aot.targets.base import Machine
 
 _P = ParamSpec("_P")
@@ -67,6 +68,7 @@ def compile(
     explain: Note | None = None,
     progress: Progress | None = None,
     symbol_prefix: str | None = None,
+    profile: bool = False,
 ) -> Path:
     """Compile a model; see ``rten_aot.compile``, which has the same parameters.
 
@@ -91,7 +93,7 @@ def compile(
     mod = optimise(imported.module(), machine, opt_level, _evaluator(machine), note)
     if emit == "relax":
         return _write(out, mod.script())
-    code = _schedule(mod, imported.functions, machine, note, stage)
+    code = _schedule(mod, imported.functions, machine, note, stage, profile=profile)
     if emit == "tir":
         functions = {tvm.ir.GlobalVar(n): f for n, f in code.functions.items()}
         return _write(out, tvm.IRModule(functions).script())
@@ -119,17 +121,22 @@ def _schedule(
     machine: Machine,
     note: Note,
     stage: Callable[[str], None],
+    *,
+    profile: bool = False,
 ) -> Code:
     scheduled = apply_schedules(
         mod, machine, note, lambda done, total: stage(f"scheduling kernel {done + 1} of {total}")
     )
-    kernels = {n: Kernel(s.name, s.function, s.scratch) for n, s in scheduled.items()}
+    kernels = {
+        name: Kernel(s.name, s.function, s.scratch, work(s.source) if profile else None)
+        for name, s in scheduled.items()
+    }
     sources = {
         var.name_hint: _source(function, imported.get(var.name_hint))
         for var, function in mod.functions.items()
         if is_relax(function)
     }
-    return make_code(sources, kernels)
+    return make_code(sources, kernels, profile=profile)
 
 
 def _source(function: relax.Function, origin: ImportedFunction | None) -> SourceFunction:
@@ -173,6 +180,8 @@ def _interface(
         "format": model.format,
         "metadata": dict(model.metadata),
     }
+    if code.sites is not None:
+        facts["profile"] = [_site_facts(site, imported.nodes) for site in code.sites]
     return Interface(
         [t.name for t in imported.inputs],
         [t.name for t in imported.outputs],
@@ -182,6 +191,18 @@ def _interface(
         machine.features,
         facts,
     )
+
+
+def _site_facts(site: Site, nodes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """A timed step; its work is left out where only a run tells it."""
+    facts: dict[str, Any] = {
+        "kernel": site.kernel,
+        "nodes": [{"name": nodes[i][0], "op": nodes[i][1]} for i in site.nodes],
+    }
+    for key, size in (("flops", site.work.flops), ("bytes", site.work.bytes)):
+        if isinstance(size, tirx.IntImm):
+            facts[key] = int(size.value)
+    return facts
 
 
 def _facts(

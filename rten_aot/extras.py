@@ -29,6 +29,15 @@ def import_verify(module: str) -> ModuleType:
     return _import(module, _VERIFY_PACKAGES, "ONNX and ONNX Runtime are", "verify")
 
 
+def import_peer(package: str) -> ModuleType:
+    """Import a runtime that models are timed against.
+
+    Raises:
+        CompileError: it is not installed.
+    """
+    return _import(package, frozenset({package}), f"{package} is", "bench")
+
+
 def _import(module: str, packages: frozenset[str], what: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)

@@ -1,12 +1,14 @@
 """What a machine is to the schedules: vector width, registers, caches, features.
 
-The tables of known machines lie in ``x86/target.py`` and ``arm/target.py``.
+The tables of known machines lie in ``x86/target.py`` and ``arm/target.py``. Here is also what code
+generation takes from this layer besides: the work of a kernel.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm.ir import Expr
 from tvm.target import Target
 
 from rten_aot.targets.common.expr import element_bits
@@ -74,3 +76,13 @@ class Machine:
         elif self.abi is not None:
             config["mabi"] = self.abi
         return Target(config)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call of a kernel has to do, in terms of sizes."""
+
+    flops: Expr
+    """Two for each term of a sum of products, as in convolutions, matrix products, recurrences."""
+    bytes: Expr
+    """Those of every operand and result, once; of an operand no more than what is loaded."""

@@ -1,7 +1,9 @@
-"""What all tests share: the option that rewrites expected files, and where the tree is."""
+"""What all tests share: options, and where the tree is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write README's table of operators anew instead of comparing with it",
     )
+    parser.addoption(
+        "--guarded",
+        action="store_true",
+        help="compile and run models with pages that cannot be accessed around their buffers",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def guard(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Guards all models if ``--guarded`` is given."""
+    context = nullcontext()
+    if pytestconfig.getoption("--guarded"):
+        from tests.support.guard import guarded  # it imports TVM, which not all tests need
+
+        context = guarded()
+    with context:
+        yield
 
 
 @pytest.fixture(scope="session")

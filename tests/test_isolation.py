@@ -73,7 +73,16 @@ def test_compile_says_what_to_install(root: Path) -> None:
     assert output.endswith('hint: pip install "rten-aot[compiler]"\n')
 
 
-@pytest.mark.parametrize("command", ["ops", "targets", "compile examples/digits/digits.rten"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ops",
+        "targets",
+        "compile examples/digits/digits.rten",
+        "bench examples/digits/digits.rten",
+        "profile examples/digits/digits.rten",
+    ],
+)
 def test_commands_say_what_to_install(root: Path, command: str) -> None:
     output = python(
         root,

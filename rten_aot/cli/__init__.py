@@ -17,6 +17,8 @@ COMMANDS: Mapping[str, str] = {
     "compile": "compile a .rten model to a shared library",
     "run": "run a compiled model",
     "verify": "compare a compiled model with ONNX Runtime",
+    "bench": "measure a model, and other runtimes with it",
+    "profile": "show where the time of a model goes",
     "export-onnx": "write a .rten model as an ONNX model",
     "inspect": "show what is in a .rten model or a compiled one",
     "ops": "list the operators and what of them is supported",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rten_aot.cli.parser import Parser, did_you_mean
+from rten_aot.cli.text import shape_text
 from rten_aot.runtime import InputError, TensorInfo
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -51,6 +53,68 @@ def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, Array]:
             case _:
                 inputs[info.name] = rng.integers(0, 2, shape, dtype=info.dtype)
     return inputs
+
+
+def inputs_to_measure(infos: Sequence[TensorInfo], args: Namespace) -> dict[str, Array]:
+    """The arrays of all inputs, in the model's order: those from files, else random values.
+
+    Free dimensions have the sizes that ``--shape`` and ``--dim`` give; what these or arrays give
+    for a name holds for all inputs.
+
+    Raises:
+        InputError: a name is not the model's, a shape does not fit, or a dimension is left free.
+        OSError: a file cannot be read.
+    """
+    shapes, dims = dict(args.shape), dict(args.dim)
+    for name in shapes:
+        _check_name(name, [info.name for info in infos])
+    known = {size for info in infos for size in info.shape if isinstance(size, str)}
+    for name in dims:
+        _check_dim(name, sorted(known))
+    given = file_inputs(infos, args.input, args.inputs)
+    shapes |= {name: array.shape for name, array in given.items()}
+    for info in infos:
+        shape = shapes.get(info.name, info.shape)
+        _check_shape(info, shape)
+        for own, size in zip(info.shape, shape, strict=True):
+            if isinstance(own, str) and isinstance(size, int):
+                dims.setdefault(own, size)
+    left = [_sized(t, shapes.get(t.name, t.shape), dims) for t in infos if t.name not in given]
+    values = random_inputs(left) | given
+    return {info.name: values[info.name] for info in infos}
+
+
+def _check_dim(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        names = ", ".join(f'"{k}"' for k in known) or "none"
+        hint = did_you_mean(name, known) or f"; free dimensions: {names}"
+        raise InputError(f'the model has no free dimension "{name}"{hint}')
+
+
+def _check_shape(info: TensorInfo, shape: Sequence[int | str | None]) -> None:
+    pairs = list(zip(info.shape, shape, strict=False))
+    if len(shape) != len(info.shape) or any(
+        isinstance(a, int) and b not in (a, None) for a, b in pairs
+    ):
+        raise InputError(
+            f'input "{info.name}" has shape {shape_text(info.shape)}, got {shape_text(shape)}'
+        )
+
+
+def _sized(
+    info: TensorInfo, shape: Sequence[int | str | None], dims: Mapping[str, int]
+) -> TensorInfo:
+    sizes: list[int | str | None] = []
+    for own, given in zip(info.shape, shape, strict=True):
+        size = own if given is None else given
+        sizes.append(dims.get(size, size) if isinstance(size, str) else size)
+    if not all(isinstance(size, int) for size in sizes):
+        raise InputError(
+            f'input "{info.name}" has the free dimensions {shape_text(sizes)}\n'
+            f"hint: give their sizes by --dim NAME=N or --shape {info.name}=1,2,3, or an array by "
+            "--input"
+        )
+    return TensorInfo(info.name, info.dtype, tuple(sizes))
 
 
 def file_inputs(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from rten_aot.cli.parser import Parser, did_you_mean
+from rten_aot.interop.peers import PEERS
 from rten_aot.options import OPT_LEVELS, SUFFIXES, Emit
 
 EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
@@ -114,10 +115,34 @@ def opt_level(text: str) -> int:
 
 def threads(text: str) -> int:
     """The number of --threads."""
+    return count(text)
+
+
+def count(text: str) -> int:
+    """A number of at least 1."""
     value = _size(text)
     if not value:
         raise argparse.ArgumentTypeError(f'"{text}" is not a positive number')
     return value
+
+
+def seconds(text: str) -> float:
+    """The number of --seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive number')
+    return value
+
+
+def runtime(text: str) -> str:
+    """One of the runtimes of --against."""
+    if text not in PEERS:
+        hint = did_you_mean(text, PEERS) or f"; choose from {', '.join(PEERS)}"
+        raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
+    return text
 
 
 def tolerance(text: str) -> float:

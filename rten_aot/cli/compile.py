@@ -58,6 +58,7 @@ def _compile(args: Namespace, output: Path) -> int:
             explain=progress.note if args.explain else None,
             progress=stage,
             symbol_prefix=args.symbol_prefix,
+            profile=args.profile,
         )
     finally:
         progress.clear()
@@ -95,6 +96,7 @@ def build_parser() -> Parser:
         metavar="P",
         help="what the C functions begin with, in place of rten_aot",
     )
+    add("--profile", action="store_true", help="time the kernels, for rten-aot profile")
     add("--explain", action="store_true", help="say what the optimiser did and refused, and why")
     add("-v", "--verbose", action="store_true", help="a line for each stage, on any output")
     return parser

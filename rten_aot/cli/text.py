@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 
 def bytes_text(count: int) -> str:
@@ -22,11 +22,27 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-def align(rows: Sequence[Sequence[str]], *, indent: str = "  ", gap: str = "  ") -> list[str]:
-    """Lines with the columns of ``rows`` under each other."""
+def ms_text(seconds: float) -> str:
+    """Milliseconds for people: ``12.35``, ``0.0043``."""
+    milliseconds = seconds * 1e3
+    return f"{milliseconds:.2f}" if milliseconds >= 10 else f"{milliseconds:.4f}"
+
+
+def align(
+    rows: Sequence[Sequence[str]],
+    *,
+    indent: str = "  ",
+    gap: str = "  ",
+    right: Container[int] = (),
+) -> list[str]:
+    """Lines with the columns of ``rows`` under each other; those in ``right`` end there."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        indent
-        + gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return indent + gap.join(cells).rstrip()
+
+    return [line(row) for row in rows]

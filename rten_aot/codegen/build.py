@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tvm import tirx
 
 from rten_aot.codegen.elf import write_weights_object
 from rten_aot.codegen.entry import Interface, model_source
-from rten_aot.codegen.host import host_module
+from rten_aot.codegen.host import Site, host_module
 from rten_aot.codegen.linearise import build_program
 from rten_aot.codegen.link import link, machine_of
 from rten_aot.codegen.memory import Lifetime, place
@@ -25,15 +25,27 @@ class Code:
     """A model as plain C functions in TIR, with what its tables need."""
 
     program: Program
-    functions: Mapping[str, tirx.PrimFunc]
+    kernels: Mapping[str, tirx.PrimFunc]
+    host: Mapping[str, tirx.PrimFunc]
+    """What calls the kernels."""
     workspace: int | None
     """Bytes of the planned buffers; None if they depend on the inputs' shapes."""
+    sites: Sequence[Site] | None = None
+    """The steps that the host program times; None if it times none."""
+
+    @property
+    def functions(self) -> dict[str, tirx.PrimFunc]:
+        """All functions by name."""
+        return {**self.kernels, **self.host}
 
 
-def make_code(sources: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]) -> Code:
+def make_code(
+    sources: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel], *, profile: bool = False
+) -> Code:
     """The host program of ``sources["main"]`` with the kernels that it calls.
 
-    ``kernels`` are by the names that the Relax functions use.
+    ``kernels`` are by the names that the Relax functions use. With ``profile``, for which they need
+    their work, the program times its steps.
     """
     program = build_program(sources, kernels)
     offsets: list[int] | None = None
@@ -42,7 +54,8 @@ def make_code(sources: Mapping[str, SourceFunction], kernels: Mapping[str, Kerne
         lifetimes = [Lifetime(int(b.size.value), b.first, b.last) for b in program.buffers]
         offsets, workspace = place(lifetimes)
     raw = {k.name: raw_kernel(k.name, k.function) for k in kernels.values()}
-    return Code(program, {**raw, **host_module(program, offsets)}, workspace)
+    sites: list[Site] | None = [] if profile else None
+    return Code(program, raw, host_module(program, offsets, sites), workspace, sites)
 
 
 def make_objects(code: Code, machine: Machine, folder: Path) -> list[Path]:
@@ -55,7 +68,7 @@ def make_objects(code: Code, machine: Machine, folder: Path) -> list[Path]:
             code.program.weight_bytes,
             machine=machine_of(machine.triple),
         )
-    objects = generate_all(code.functions, machine.tvm_target(), folder)
+    objects = generate_all(code.kernels, code.host, machine.tvm_target(), folder)
     return [weights, *objects] if code.program.weight_bytes else objects
 
 
@@ -80,7 +93,7 @@ def make_library(
         objects = make_objects(code, machine, folder)
         size = sum(o.stat().st_size for o in objects if o.name != "weights.o")
         source = folder / "model.c"
-        source.write_text(model_source(code.program, interface(size), code.workspace))
+        source.write_text(model_source(code.program, interface(size), code.workspace, code.sites))
         stage("linking")
         link(
             objects,
@@ -90,4 +103,5 @@ def make_library(
             symbol_prefix=symbol_prefix,
             workdir=folder,
             relocatable=relocatable,
+            profile=code.sites is not None,
         )

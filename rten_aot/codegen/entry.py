@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, tirx
 
+from rten_aot.codegen.host import Site
 from rten_aot.codegen.program import Planned, Program
 
 
@@ -26,10 +27,16 @@ class Interface:
     metadata: Mapping[str, object]
 
 
-def model_source(program: Program, interface: Interface, workspace: int | None) -> str:
+def model_source(
+    program: Program,
+    interface: Interface,
+    workspace: int | None,
+    sites: Sequence[Site] | None = None,
+) -> str:
     """The text of model.c.
 
     ``workspace`` is the number of bytes if the buffers' offsets are compiled in, else None.
+    ``sites`` are the steps that the program times, None if it times none.
     """
     tables = _Tables()
     inputs = tables.tensors("input", interface.inputs, program.input_types, program, {})
@@ -91,6 +98,8 @@ def model_source(program: Program, interface: Interface, workspace: int | None) 
         "prepare": "call_prepare" if _needs_prepare(program) else "NULL",
         "main": "call_main",
     }
+    if sites is not None:
+        fields["num_steps"] = str(len(sites))
     body = "".join(f"    .{name} = {value},\n" for name, value in fields.items())
     return f"""#include "rten_aot_internal.h"
 

@@ -14,19 +14,35 @@ from tvm.ir import PointerType, PrimType, Var
 
 from rten_aot.codegen import program as ir
 from rten_aot.dialect.failure import Failure, fail
+from rten_aot.targets.base import Work
+
+COPY = "copy"
+"""What stands for the kernel where data is copied as it is."""
 
 _TOO_LARGE = float(1 << 62)
 
 
-def host_module(program: ir.Program, offsets: Sequence[int] | None) -> dict[str, tirx.PrimFunc]:
+def host_module(
+    program: ir.Program, offsets: Sequence[int] | None, sites: list[Site] | None = None
+) -> dict[str, tirx.PrimFunc]:
     """The two host functions by name.
 
-    ``offsets`` are those of the program's buffers, or None if the runtime places the buffers.
+    ``offsets`` are those of the program's buffers, or None if the runtime places the buffers. With
+    a list of ``sites`` the steps that do the work are timed, and added to the list.
     """
     return {
-        "rten_main": _MainEmitter(program, offsets).function(),
+        "rten_main": _MainEmitter(program, offsets, sites).function(),
         "rten_prepare": _prepare(program, placed=offsets is None),
     }
+
+
+@dataclass(frozen=True)
+class Site:
+    """A step that is timed: the kernel that it calls, and for which nodes of the model."""
+
+    kernel: str
+    nodes: tuple[int, ...]
+    work: Work
 
 
 def _pointer(name: str, dtype: str = "uint8") -> tirx.Var:
@@ -74,6 +90,7 @@ def _store(buffer: tirx.Buffer, index: int, value: tirx.Expr) -> tirx.Stmt:
 class _MainEmitter:
     program: ir.Program
     offsets: Sequence[int] | None
+    sites: list[Site] | None
     dynamic: dict[int, tirx.Var] = field(default_factory=dict)
     count: int = 0
 
@@ -111,14 +128,12 @@ class _MainEmitter:
 
     def _step(self, step: ir.Step) -> list[tirx.Stmt]:
         match step:
-            case ir.KernelCall(name, pointers, sizes):
+            case ir.KernelCall(name, pointers, sizes, nodes, work):
                 operands = [*(self._address(p) for p in pointers), *sizes]
-                return [tirx.Evaluate(tirx.call_extern("int32", name, *operands))]
+                call = tirx.Evaluate(tirx.call_extern("int32", name, *operands))
+                return self._timed(call, name, nodes, work)
             case ir.Copy(target, source, size):
-                copy = tirx.call_extern(
-                    "handle", "memcpy", self._address(target), self._address(source), size
-                )
-                return [tirx.Evaluate(copy)]
+                return self._copy(self._address(target), self._address(source), size)
             case ir.Allocate(storage):
                 pointer = _pointer(f"dynamic{len(self.dynamic)}")
                 self.dynamic[id(storage)] = pointer
@@ -152,8 +167,7 @@ class _MainEmitter:
                 return self._if(condition, dtype, then, otherwise)
             case ir.Append(target, source, size, slot):
                 place = _at(self._address(target), _load(self.slots, slot) * size)
-                copy = tirx.call_extern("handle", "memcpy", place, self._address(source), size)
-                return [tirx.Evaluate(copy)]
+                return self._copy(place, self._address(source), size)
             case ir.Loop():
                 return self._loop(step)
 
@@ -207,6 +221,24 @@ class _MainEmitter:
             _store(self.slots, step.slot, tirx.const(0, "int64")),
             tirx.While(again, _seq([count, *self._steps(step.body), after, leave])),
         ]
+
+    def _copy(self, target: tirx.Expr, source: tirx.Expr, size: tirx.Expr) -> list[tirx.Stmt]:
+        copy = tirx.Evaluate(tirx.call_extern("handle", "memcpy", target, source, size))
+        twice = size * tirx.const(2, "int64")
+        return self._timed(copy, COPY, (), Work(tirx.const(0, "int64"), twice))
+
+    def _timed(
+        self, stmt: tirx.Stmt, kernel: str, nodes: tuple[int, ...], work: Work | None
+    ) -> list[tirx.Stmt]:
+        """The statement between two readings of the clock, if steps are to be timed."""
+        if self.sites is None:
+            return [stmt]
+        assert work is not None, kernel
+        step = tirx.const(len(self.sites), "int32")
+        self.sites.append(Site(kernel, nodes, work))
+        begin = tirx.call_extern("int32", "rten_aot_begin_step")
+        end = tirx.call_extern("int32", "rten_aot_end_step", step, work.flops, work.bytes)
+        return [tirx.Evaluate(begin), stmt, tirx.Evaluate(end)]
 
     def _address(self, storage: ir.Storage) -> tirx.Expr:
         match storage:

@@ -46,8 +46,10 @@ from rten_aot.codegen.sizes import (
 )
 from rten_aot.dialect.control import COND, LOOP
 from rten_aot.dialect.functions import result_of, result_types
+from rten_aot.dialect.origins import nodes_of
 from rten_aot.dialect.registry import attrs_of
 from rten_aot.errors import InternalError
+from rten_aot.targets.base import Work
 
 
 def build_program(
@@ -193,7 +195,12 @@ class _Linearizer:
         for storage in pointers:
             self._touch(storage, now)
         sizes = tuple(self._resolved(actual[v]) for v in kernel_sizes(kernel.function))
-        frame.steps.append(KernelCall(kernel.name, tuple(pointers), sizes))
+        work = kernel.work and Work(
+            self._resolved(substituted(kernel.work.flops, actual)),
+            self._resolved(substituted(kernel.work.bytes, actual)),
+        )
+        step = KernelCall(kernel.name, tuple(pointers), sizes, nodes_of(call), work)
+        frame.steps.append(step)
         end = len(pointers) - kernel.scratch
         outputs = pointers[end - len(results) : end]
         return outputs if several else outputs[0]
@@ -335,6 +342,7 @@ class _Linearizer:
         self._touch(result, now)
         if isinstance(result, Kept):
             frame.steps.append(Keep(result.slot, value))
+            result.values.append(value)
         elif is_own and isinstance(value, Planned) and value.home is None and not value.dynamic:
             value.home = result
         else:
@@ -383,11 +391,13 @@ class _Linearizer:
         self._buffers.append(storage)
         return storage
 
-    @staticmethod
-    def _touch(storage: Storage, now: int) -> None:
+    def _touch(self, storage: Storage, now: int) -> None:
         if isinstance(storage, Planned):
             storage.first = min(storage.first, now)
             storage.last = max(storage.last, now)
+        elif isinstance(storage, Kept):
+            for value in storage.values:
+                self._touch(value, now)
 
     def _resolved(self, size: tirx.Expr) -> tirx.Expr:
         """The expression in terms of the main function's sizes."""

@@ -31,6 +31,8 @@ DEFAULT_PREFIX = "rten_aot"
 
 _HEADER = NATIVE.parents[1] / "include" / "rten_aot.h"
 _FUNCTIONS = ("create", "destroy", "error", "metadata", "run")
+_PROFILE_FUNCTIONS = ("peak", "profile")
+_PROFILE_MACRO = "-DRTEN_PROFILE"
 
 # zig's name of the target with the oldest C library it is built for, and further options. Without
 # -rtlib=none zig builds its own compiler-rt, which takes seconds once; ARM needs its 64-bit
@@ -81,6 +83,7 @@ def link(
     symbol_prefix: str | None = None,
     workdir: Path | None = None,
     relocatable: bool = False,
+    profile: bool = False,
 ) -> None:
     """Link a model's objects, its generated C text and the C runtime to the library ``output``.
 
@@ -98,6 +101,7 @@ def link(
         workdir: an existing folder for temporary files that the caller removes.
         relocatable: make one object with the same content, for another linker to take in; it
             defines the C interface and no other names.
+        profile: the host program times its steps; the C interface has two functions more.
 
     Raises:
         LinkError: the linker is not installed, or failed.
@@ -115,17 +119,20 @@ def link(
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rten-aot-")))
         stack.callback(temporary.unlink, missing_ok=True)
         zig = _Zig(machine, workdir)
-        form = ["-r"] if relocatable else _library_options(workdir, soname or output.name, prefix)
+        functions = (*_FUNCTIONS, *_PROFILE_FUNCTIONS) if profile else _FUNCTIONS
+        exports = [f"{prefix}_{name}" for name in functions]
+        form = ["-r"] if relocatable else _library_options(workdir, soname or output.name, exports)
         zig.run(
             *form,
+            *([_PROFILE_MACRO] if profile else ()),
             *(f"-I{folder.resolve()}" for folder in (NATIVE, *include_dirs)),
             *(str(path.resolve()) for path in (*objects, *c_sources)),
-            str(zig.runtime_object(prefix)),
+            str(zig.runtime_object(prefix, profile=profile)),
             "-o",
             str(temporary),
         )
         if relocatable:
-            localize(temporary, {f"{prefix}_{name}" for name in _FUNCTIONS})
+            localize(temporary, set(exports))
         else:
             library = check_library(temporary, symbol_prefix=prefix)
             if library.machine != machine:
@@ -133,11 +140,11 @@ def link(
         os.replace(temporary, destination)
 
 
-def _library_options(workdir: Path, soname: str, prefix: str) -> list[str]:
-    exports = workdir.resolve() / "exports.map"
-    names = " ".join(f"{prefix}_{name};" for name in _FUNCTIONS)
-    exports.write_text(f"{{ global: {names} local: *; }};\n", encoding="utf-8")
-    return [*_LINK, f"-Wl,-soname,{soname}", f"-Wl,--version-script={exports}"]
+def _library_options(workdir: Path, soname: str, exports: Sequence[str]) -> list[str]:
+    script = workdir.resolve() / "exports.map"
+    names = " ".join(f"{name};" for name in exports)
+    script.write_text(f"{{ global: {names} local: *; }};\n", encoding="utf-8")
+    return [*_LINK, f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}"]
 
 
 def c_header(symbol_prefix: str | None = None) -> str:
@@ -146,7 +153,8 @@ def c_header(symbol_prefix: str | None = None) -> str:
     text = _HEADER.read_text(encoding="utf-8")
     if prefix == DEFAULT_PREFIX:
         return text
-    text = re.sub(rf"\brten_aot_({'|'.join(_FUNCTIONS)})\b", rf"{prefix}_\1", text)
+    names = "|".join((*_FUNCTIONS, *_PROFILE_FUNCTIONS))
+    text = re.sub(rf"\brten_aot_({names})\b", rf"{prefix}_\1", text)
     return text.replace("RTEN_AOT_H_", f"{prefix.upper()}_H_")
 
 
@@ -186,15 +194,15 @@ class _Zig:
                 f"{_useful(done.stdout)}\ncommand: {shlex.join(command)}"
             )
 
-    def runtime_object(self, prefix: str) -> Path:
+    def runtime_object(self, prefix: str, *, profile: bool) -> Path:
         """The C runtime as one object, compiled once per content, options and zig."""
-        renames = [
-            f"-Drten_aot_{name}={prefix}_{name}"
-            for name in (_FUNCTIONS if prefix != DEFAULT_PREFIX else ())
-        ]
+        options = [_PROFILE_MACRO] if profile else []
+        if prefix != DEFAULT_PREFIX:
+            names = (*_FUNCTIONS, *_PROFILE_FUNCTIONS)
+            options += [f"-Drten_aot_{name}={prefix}_{name}" for name in names]
         sources = sorted(NATIVE.glob("*.c"))
         digest = hashlib.sha256()
-        for text in (_zig_version(), *self._target, *_COMPILE, *renames):
+        for text in (_zig_version(), *self._target, *_COMPILE, *options):
             digest.update(text.encode() + b"\0")
         for path in (*sources, *sorted(NATIVE.glob("*.h")), _HEADER):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -204,7 +212,7 @@ class _Zig:
         cached.parent.mkdir(exist_ok=True)
         temporary = cached.with_name(f".{cached.name}.{os.getpid()}.tmp")
         try:
-            self.run("-r", *renames, *map(str, sources), "-o", str(temporary))
+            self.run("-r", *options, *map(str, sources), "-o", str(temporary))
             os.replace(temporary, cached)
         finally:
             temporary.unlink(missing_ok=True)

@@ -135,20 +135,25 @@ def _generate_group(index: int) -> str:
 
 
 def generate_all(
-    functions: Mapping[str, tirx.PrimFunc],
+    kernels: Mapping[str, tirx.PrimFunc],
+    host: Mapping[str, tirx.PrimFunc],
     target: tvm.target.Target,
     folder: Path,
     *,
     workers: int | None = None,
 ) -> list[Path]:
-    """Object files of all functions; their number and content depend on ``functions`` alone.
+    """Object files of all functions; their number and content depend on the functions alone.
+
+    Kernels never share a module with ``host``, which calls them: LLVM would inline them, and TVM
+    tells it that accesses by different names never overlap. In one kernel that is so; from kernel
+    to kernel buffers share memory.
 
     Worker processes are forked, so that the functions need not be serialised.
     """
-    groups = _grouped(functions)
+    groups = [*_grouped(kernels), dict(host)]
     paths = [folder / f"code{i}.o" for i in range(len(groups))]
     workers = min(workers or len(os.sched_getaffinity(0)), len(groups))
-    if workers <= 1:
+    if workers <= 1 or len(kernels) <= GROUP_SIZE:
         for group, path in zip(groups, paths, strict=True):
             generate(group, target, path)
         return paths

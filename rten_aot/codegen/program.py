@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tvm import relax, tirx
 
 from rten_aot.codegen.sizes import free_sizes
+from rten_aot.targets.base import Work
 
 
 @dataclass(eq=False)
@@ -63,9 +64,10 @@ class Planned(Storage):
 
 @dataclass(eq=False)
 class Kept(Storage):
-    """Memory whose address a branch left in ``slot``."""
+    """Memory whose address a branch left in ``slot``: that of one of ``values``."""
 
     slot: int
+    values: list[Storage] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class KernelCall:
     name: str
     pointers: tuple[Storage, ...]
     sizes: tuple[tirx.Expr, ...]
+    nodes: tuple[int, ...] = ()
+    """The nodes of the model that it came from, as far as they are known."""
+    work: Work | None = None
+    """Known in programs that are made to be profiled."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,8 @@ class Kernel:
     name: str
     function: tirx.PrimFunc
     scratch: int
+    work: Work | None = None
+    """That of one call, in the sizes of the function's parameters."""
 
 
 @dataclass

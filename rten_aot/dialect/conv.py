@@ -17,6 +17,9 @@ from rten_aot.dialect.registry import Layout, Pattern, define
 
 Sizes = Sequence[tirx.Expr]
 
+REAL_TERMS = "rten.real_terms"
+"""Annotation of a stage: which part of its sum's terms, a fraction, the model's operator has."""
+
 ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
 """Types of sums whose terms have another type."""
 
@@ -136,11 +139,13 @@ def conv_packed(
     out_channels: int,
     strides: list[int],
     dilations: list[int],
+    real_taps: str = "1",
 ) -> te.Tensor:
     """2-D convolution of NHWC ``x`` with weights packed as ``[groups, blocks, h, w, in, lanes]``.
 
     Output channel ``o`` of a group is lane ``o % lanes`` of block ``o // lanes``; lanes past the
-    last channel hold zeros and give no output.
+    last channel hold zeros and give no output. ``real_taps`` is the part of the kernel, a fraction,
+    that is not filled with zeros; it matters to nothing but profiles.
     """
     groups, _, kernel_h, kernel_w, in_channels, lanes = w.shape
     sizes = [
@@ -170,7 +175,11 @@ def conv_packed(
         (x.shape[0], *sizes, index(out_channels)),
         element,
         name="conv",
-        attrs={"rten.anchor": "conv2d", **_geometry(strides, dilations)},
+        attrs={
+            "rten.anchor": "conv2d",
+            **_geometry(strides, dilations),
+            **({} if real_taps == "1" else {REAL_TERMS: real_taps}),
+        },
     )
 
 
@@ -281,12 +290,16 @@ def conv_transpose(
         return te.sum(tirx.if_then_else(tirx.all(*hit), term, zero), axis=[ry, rx, rc])
 
     batch, all_channels = x.shape[0], per_group * index(groups)
+    attrs = {REAL_TERMS: f"1/{strides[0] * strides[1]}"}
     if layout == "NCHW":
-        return te.compute((batch, all_channels, *sizes), element, name="conv_transpose")
+        return te.compute(
+            (batch, all_channels, *sizes), element, name="conv_transpose", attrs=attrs
+        )
     return te.compute(
         (batch, *sizes, all_channels),
         lambda n, h, v, o: element(n, o, h, v),
         name="conv_transpose",
+        attrs=attrs,
     )
 
 

@@ -15,6 +15,7 @@ from rten_aot.dialect.scalar import (
     at_most,
     negate,
     number,
+    scaled,
     sign,
     truth,
 )
@@ -106,7 +107,7 @@ def leaky_relu(x: te.Tensor, *, alpha: float) -> te.Tensor:
     """``alpha * x`` where x is negative, else x."""
 
     def function(v: tirx.Expr) -> tirx.Expr:
-        return tirx.Select(v < number(0.0, v), v * number(alpha, v), v)
+        return tirx.Select(v < number(0.0, v), scaled(v, alpha), v)
 
     return elementwise(function, x, "leaky_relu")
 
@@ -117,7 +118,7 @@ def elu(x: te.Tensor, *, alpha: float) -> te.Tensor:
 
     def function(v: tirx.Expr) -> tirx.Expr:
         # The formula has no value for a large positive x, which it is not used for.
-        curve = vector_math.expm1(at_most(v, 0.0)) * number(alpha, v)
+        curve = scaled(vector_math.expm1(at_most(v, 0.0)), alpha)
         return tirx.Select(v < number(0.0, v), curve, v)
 
     return elementwise(function, x, "elu")
@@ -128,7 +129,7 @@ def hard_sigmoid(x: te.Tensor, *, alpha: float, beta: float) -> te.Tensor:
     """``alpha * x + beta``, kept within 0 and 1."""
 
     def function(v: tirx.Expr) -> tirx.Expr:
-        return at_most(at_least(v * number(alpha, v) + number(beta, v), 0.0), 1.0)
+        return at_most(at_least(scaled(v, alpha) + number(beta, v), 0.0), 1.0)
 
     return elementwise(function, x, "hard_sigmoid")
 

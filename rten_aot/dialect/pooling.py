@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from rten_aot.dialect.broadcast import index
 from rten_aot.dialect.conv import reduction
-from rten_aot.dialect.reduce import least, reduce_axes, reducer
+from rten_aot.dialect.reduce import element_count, least, over_count, reduce_axes, reducer
 from rten_aot.dialect.registry import Layout, Pattern, define
 
 Sizes = Sequence[tirx.Expr]
@@ -145,17 +145,13 @@ def global_max_pool(x: te.Tensor, *, layout: str = "NCHW") -> te.Tensor:
 
 @define("global_average_pool", layout=Layout.SPATIAL)
 def global_average_pool(x: te.Tensor, *, layout: str = "NCHW") -> te.Tensor:
-    """The mean of every channel."""
+    """The mean of every channel; NaN where a channel has no elements."""
     axes = _all_spatial(x, layout)
     total = reduce_axes(x, axes, "sum", "total")
-    count = index(1)
-    for axis in axes:
-        count = count * x.shape[axis]
-
-    def mean(*i: tirx.Var) -> tirx.Expr:
-        return total(*i) / tirx.Cast(str(x.dtype), count)
-
-    return te.compute(tuple(total.shape), mean, name="global_average_pool")
+    count = element_count(x, axes)
+    return te.compute(
+        tuple(total.shape), lambda *i: over_count(total(*i), count), name="global_average_pool"
+    )
 
 
 def _all_spatial(x: te.Tensor, layout: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -59,6 +60,14 @@ def reducer(kind: str) -> Reducer:
     return made
 
 
+def _combined(term: tirx.Expr, kind: str, over: Sequence[tirx.IterVar]) -> tirx.Expr:
+    if not over:
+        return term
+    # Neither floats nor sums in 64 bits wrap.
+    plain = kind == "sum" and (is_float(dtype_of(term)) or dtype_of(term) == "int64")
+    return (te.sum if plain else reducer(kind))(term, axis=list(over))
+
+
 def reduce_over(
     shape: Sequence[tirx.Expr],
     axes: Sequence[int],
@@ -72,36 +81,20 @@ def reduce_over(
 
     def element(*indices: tirx.Var) -> tirx.Expr:
         term = value([variables[i].var if i in variables else v for i, v in enumerate(indices)])
-        if not variables:
-            return term
-        combine = te.sum if kind == "sum" and is_float(dtype_of(term)) else reducer(kind)
-        return combine(term, axis=list(variables.values()))
+        return _combined(term, kind, list(variables.values()))
 
     return te.compute(tuple(kept), element, name=name)
 
 
+def _itself(x: tirx.Expr) -> tirx.Expr:
+    return x
+
+
 def reduce_axes(
-    x: te.Tensor, axes: Sequence[int], kind: str, name: str, function: Scalar = lambda v: v
+    x: te.Tensor, axes: Sequence[int], kind: str, name: str, function: Scalar = _itself
 ) -> te.Tensor:
     """``function`` of the elements, reduced over ``axes``, each of which stays with size 1."""
     return reduce_over(x.shape, axes, kind, name, lambda i: function(x(*i)))
-
-
-_KINDS = {"reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod", "reduce_sum": "sum"}
-
-
-def _define_reduction(name: str, kind: str) -> None:
-    @define(name, layout=Layout.AXES)
-    def apply(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
-        return reduce_axes(x, axes, kind, name)
-
-
-for _name, _kind in _KINDS.items():
-    _define_reduction(_name, _kind)
-
-
-def _square(x: tirx.Expr) -> tirx.Expr:
-    return multiply(x, x)
 
 
 def element_count(x: te.Tensor, axes: Sequence[int]) -> tirx.Expr:
@@ -117,39 +110,84 @@ def over_count(total: tirx.Expr, count: tirx.Expr) -> tirx.Expr:
     return total / tirx.Cast(dtype_of(total), count)
 
 
-@define("reduce_mean", layout=Layout.AXES)
-def reduce_mean(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
-    """The mean over axes that stay with size 1: of no elements NaN; truncated for integers."""
-    total = reduce_axes(x, axes, "sum", "total")
-    count = element_count(x, axes)
-
-    def mean(*i: tirx.Var) -> tirx.Expr:
-        value = total(*i)
-        if is_float(dtype_of(value)):
-            return over_count(value, count)
-        whole = tirx.truncdiv(tirx.Cast("int64", value), tirx.max(count, index(1)))
-        return tirx.Cast(dtype_of(value), whole)
-
-    return te.compute(tuple(total.shape), mean, name="mean")
+def _square(x: tirx.Expr) -> tirx.Expr:
+    return multiply(x, x)
 
 
-@define("reduce_sum_square", layout=Layout.AXES)
-def reduce_sum_square(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
-    """The sum of squares over axes that stay with size 1."""
-    return reduce_axes(x, axes, "sum", "sum_square", _square)
+def _exact(x: tirx.Expr) -> tirx.Expr:
+    return x if is_float(dtype_of(x)) else tirx.Cast("int64", x)
 
 
-@define("reduce_l2", layout=Layout.AXES)
-def reduce_l2(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
-    """The square root of the sum of squares over axes that stay with size 1."""
-    total = reduce_axes(x, axes, "sum", "sum_square", _square)
-    return te.compute(tuple(total.shape), lambda *i: tirx.sqrt(total(*i)), name="l2")
+def _mean(total: tirx.Expr, count: tirx.Expr, dtype: str) -> tirx.Expr:
+    if is_float(dtype):
+        return over_count(total, count)
+    return tirx.Cast(dtype, tirx.truncdiv(total, tirx.max(count, index(1))))
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """``finish`` takes the combined terms, their number and the type of the result."""
+
+    kind: str
+    term: Scalar = _itself
+    finish: Callable[[tirx.Expr, tirx.Expr, str], tirx.Expr] | None = None
+
+    def finished(self, total: te.Tensor, count: tirx.Expr, dtype: str, name: str) -> te.Tensor:
+        finish = self.finish
+        if finish is None:
+            return total
+        return te.compute(tuple(total.shape), lambda *i: finish(total(*i), count, dtype), name=name)
+
+
+# The mean of no elements is NaN, of integers 0; that of integers is truncated.
+_REDUCTIONS: dict[str, _Reduction] = {
+    "reduce_l2": _Reduction("sum", _square, lambda total, _count, _dtype: tirx.sqrt(total)),
+    "reduce_max": _Reduction("max"),
+    "reduce_mean": _Reduction("sum", _exact, _mean),
+    "reduce_min": _Reduction("min"),
+    "reduce_prod": _Reduction("prod"),
+    "reduce_sum": _Reduction("sum"),
+    "reduce_sum_square": _Reduction("sum", _square),
+}
+
+
+def _define_reduction(name: str, how: _Reduction) -> None:
+    @define(name, layout=Layout.AXES)
+    def apply(x: te.Tensor, *, axes: list[int]) -> te.Tensor:
+        total = reduce_axes(x, axes, how.kind, name if how.finish is None else "total", how.term)
+        return how.finished(total, element_count(x, axes), str(x.dtype), name)
+
+
+for _name, _how in _REDUCTIONS.items():
+    _define_reduction(_name, _how)
+
+
+@define("reduce_by")
+def reduce_by(
+    x: te.Tensor, kept: list[tirx.Expr], extents: list[tirx.Expr], *, reduction: str
+) -> te.Tensor:
+    """The operator ``reduction`` over axes that are known at run time only.
+
+    Along axis ``a`` there are ``kept[a]`` results, each of ``extents[a]`` elements; the axis is
+    reduced or not, so one of both numbers is 1.
+    """
+    how = _REDUCTIONS[reduction]
+    variables = [te.reduce_axis((index(0), n), name=f"r{a}") for a, n in enumerate(extents)]
+
+    def element(*indices: tirx.Var) -> tirx.Expr:
+        term = how.term(x(*[i + r.var for i, r in zip(indices, variables, strict=True)]))
+        return _combined(term, how.kind, variables)
+
+    total = te.compute(tuple(kept), element, name="total")
+    return how.finished(total, product(extents), str(x.dtype), reduction)
 
 
 def _first_position(x: te.Tensor, axis: int, kind: str) -> te.Tensor:
     best = reduce_axes(x, [axis], kind, "best")
     along = te.reduce_axis((index(0), x.shape[axis]), name="r")
-    nowhere = tirx.const(2**31 - 1, "int32")
+    # int64 as the axis itself: TVM widens comparisons with its variable, and one that is half
+    # widened is no reduction to the schedules any more.
+    nowhere = tirx.const(2**31 - 1, "int64")
 
     def element(*indices: tirx.Var) -> tirx.Expr:
         own = [along.var if i == axis else v for i, v in enumerate(indices)]
@@ -157,10 +195,10 @@ def _first_position(x: te.Tensor, axis: int, kind: str) -> te.Tensor:
         found = equal(value, wanted)
         if is_float(dtype_of(value)):
             found = tirx.Or(found, tirx.And(tirx.isnan(value), tirx.isnan(wanted)))
-        position = tirx.Select(found, tirx.Cast("int32", along.var), nowhere)
-        return reducer("min")(position, axis=along)
+        return reducer("min")(tirx.Select(found, along.var, nowhere), axis=along)
 
-    return te.compute(tuple(best.shape), element, name="position")
+    first = te.compute(tuple(best.shape), element, name="first")
+    return te.compute(tuple(best.shape), lambda *i: tirx.Cast("int32", first(*i)), name="position")
 
 
 @define("arg_max", layout=Layout.AXES)

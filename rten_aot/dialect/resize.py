@@ -29,29 +29,34 @@ class _Axis:
     """Result over source as the model states it; None: the quotient of the sizes."""
     coordinates: str
 
+    def unscaled(self, position: tirx.Expr) -> tirx.Expr:
+        """A float32 position on the result as one on the source.
+
+        It is rounded once only, so that what is whole in exact arithmetic stays whole.
+        """
+        if self.scale is None:
+            source, result = tirx.Cast("float32", self.source), tirx.Cast("float32", self.result)
+            return position * source / result
+        return position / (_f32(self.scale) if isinstance(self.scale, float) else self.scale)
+
     def coordinate(self, at: tirx.Expr) -> tirx.Expr:
         """The float32 position on the source of element ``at`` of the result."""
         # TVM 0.27 fails on a quotient of two converted integers that is used more than once; the
         # absolute value, which changes nothing, hides that the dividend is one.
         i = tirx.abs(tirx.Cast("float32", at))
-        source, result = tirx.Cast("float32", self.source), tirx.Cast("float32", self.result)
-        scale = self.scale
-        if scale is None:
-            scale = result / source
-        elif isinstance(scale, float):
-            scale = _f32(scale)
         match self.coordinates:
             case "half_pixel":
-                return (i + _f32(0.5)) / scale - _f32(0.5)
+                return self.unscaled(i + _f32(0.5)) - _f32(0.5)
             case "asymmetric":
-                return i / scale
+                return self.unscaled(i)
             case "pytorch_half_pixel":
-                centred = (i + _f32(0.5)) / scale - _f32(0.5)
+                centred = self.unscaled(i + _f32(0.5)) - _f32(0.5)
                 return tirx.Select(self.result > index(1), centred, _f32(0.0))
             case "align_corners":
                 # A single element lies on the first one.
                 steps = tirx.max(self.result - index(1), index(1))
-                return i * (source - _f32(1.0)) / tirx.Cast("float32", steps)
+                last = tirx.Cast("float32", self.source - index(1))
+                return i * last / tirx.Cast("float32", steps)
         raise InternalError(f"coordinates {self.coordinates!r}")
 
     def clamped(self, position: tirx.Expr) -> tirx.Expr:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from tvm import te, tirx
 from tvm.tirx import Buffer, Expr, IfThenElse, Stmt
 
-from rten_aot.dialect.direct import direct
 from rten_aot.dialect.failure import Failure, fail
-from rten_aot.dialect.loops import Cell, flat_load, flat_store, int64, product, seq, static
+from rten_aot.dialect.loops import Cell, flat_load, flat_store, int64, product, seq
 from rten_aot.dialect.registry import Pattern, define
+from rten_aot.dialect.size_vectors import checked, count_of, fitting, size_vector, wide
 
 _LONGEST = float(1 << 40)
 """What the importer takes every size to be less than."""
@@ -25,56 +25,31 @@ def _f64(value: float) -> Expr:
     return tirx.const(value, "float64")
 
 
-def _check(ok: Expr, value: Expr, node: int, bad: Expr, kind: Failure) -> Expr:
-    """``value``, or 0 after the failure has been recorded."""
-    return tirx.if_then_else(ok, value, tirx.Cast("int64", fail(kind, node, bad)))
-
-
-def _fit(ok: Expr, value: Expr, node: int, bad: Expr) -> Expr:
-    return _check(ok, value, node, bad, Failure.SHAPE_MISMATCH)
-
-
-def _wide(buffer: Buffer, at: int | Expr = 0) -> Expr:
-    return tirx.Cast("int64", flat_load(buffer, at))
-
-
-def _vector(count: int, inputs: Sequence[te.Tensor], body: object, name: str) -> te.Tensor:
-    result = direct([[int64(count)]], inputs, body, ["int64"], name)  # type: ignore[arg-type]
-    assert isinstance(result, te.Tensor)
-    return result
-
-
-def _count(x: te.Tensor) -> int:
-    count = static(product(x.shape))
-    assert count is not None
-    return count
-
-
 @define("to_sizes", pattern=Pattern.OPAQUE)
 def to_sizes(x: te.Tensor, *, signed: bool, node: int, lowest: int | None = None) -> te.Tensor:
     """The elements of an integer tensor; negative ones are a failure unless they are allowed.
 
     ``lowest`` takes the place of all that is less.
     """
-    count = _count(x)
+    count = count_of(x)
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         stores = []
         for i in range(count):
-            value = _wide(ins[0], i)
+            value = wide(ins[0], i)
             if lowest is not None:
                 value = tirx.max(value, int64(lowest))
-            good = value if signed else _fit(value >= int64(0), value, node, value)
+            good = value if signed else fitting(value >= int64(0), value, node, value)
             stores.append(flat_store(outs[0], i, good))
         return seq(*stores)
 
-    return _vector(count, [x], body, "to_sizes")
+    return size_vector(count, [x], body, "to_sizes")
 
 
 @define("reshape_sizes", pattern=Pattern.OPAQUE)
 def reshape_sizes(shape: te.Tensor, old: list[Expr], *, allow_zero: bool, node: int) -> te.Tensor:
     """The shape that ONNX Reshape makes of ``old``: -1 is inferred, 0 copied if not allowed."""
-    count = _count(shape)
+    count = count_of(shape)
 
     def zeros_and_rest(sizes: Sequence[Expr]) -> tuple[Expr, Expr]:
         zeros: Expr = int64(0)
@@ -88,7 +63,8 @@ def reshape_sizes(shape: te.Tensor, old: list[Expr], *, allow_zero: bool, node: 
         old_zeros, old_rest = zeros_and_rest(old)
 
         def one(i: int) -> Stmt:
-            copied = old[i] if i < len(old) else _fit(tirx.const(0, "bool"), value.get(), node, i64)
+            nowhere = fitting(tirx.const(0, "bool"), value.get(), node, i64)
+            copied = old[i] if i < len(old) else nowhere
             keep = None if allow_zero else value.set(copied)
             known = seq(
                 zeros.set(zeros.get() + tirx.Cast("int64", tirx.EQ(value.get(), int64(0)))),
@@ -98,11 +74,11 @@ def reshape_sizes(shape: te.Tensor, old: list[Expr], *, allow_zero: bool, node: 
                 ),
             )
             infer = inferred.set(
-                _fit(inferred.get() < int64(0), int64(i), node, value.get()),
+                fitting(inferred.get() < int64(0), int64(i), node, value.get()),
             )
             return seq(
-                value.set(_wide(ins[0], i)),
-                value.set(_fit(value.get() >= int64(-1), value.get(), node, value.get())),
+                value.set(wide(ins[0], i)),
+                value.set(fitting(value.get() >= int64(-1), value.get(), node, value.get())),
                 keep and IfThenElse(tirx.EQ(value.get(), int64(0)), keep, None),
                 IfThenElse(tirx.EQ(value.get(), int64(-1)), infer, known),
                 flat_store(outs[0], i, value.get()),
@@ -127,7 +103,7 @@ def reshape_sizes(shape: te.Tensor, old: list[Expr], *, allow_zero: bool, node: 
         refuse = tirx.Evaluate(fail(Failure.SHAPE_MISMATCH, node, rest.get()))
         finish = IfThenElse(
             inferred.get() >= int64(0),
-            flat_store(outs[0], inferred.get(), _fit(fits, size, node, rest.get())),
+            flat_store(outs[0], inferred.get(), fitting(fits, size, node, rest.get())),
             IfThenElse(same, tirx.Evaluate(int64(0)), refuse),
         )
         cells = (value, inferred, zeros, rest, estimate)
@@ -141,7 +117,7 @@ def reshape_sizes(shape: te.Tensor, old: list[Expr], *, allow_zero: bool, node: 
             finish,
         )
 
-    return _vector(count, [shape], body, "reshape_sizes")
+    return size_vector(count, [shape], body, "reshape_sizes")
 
 
 @define("slice_extents", pattern=Pattern.OPAQUE)
@@ -161,7 +137,7 @@ def slice_extents(
     *given, sizes = more
     assert isinstance(sizes, list)
     tensors = [starts, ends, *[t for t in given if isinstance(t, te.Tensor)]]
-    rank, count = len(sizes), _count(starts)
+    rank, count = len(sizes), count_of(starts)
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         out = outs[0]
@@ -169,14 +145,15 @@ def slice_extents(
         first, last = Cell("first"), Cell("last")
 
         def one(j: int) -> Stmt:
-            stated = _wide(ins[2], j) if axes else int64(j)
+            stated = wide(ins[2], j) if axes else int64(j)
             place = tirx.Select(stated < int64(0), stated + int64(rank), stated)
             ok = tirx.And(place >= int64(0), place < int64(rank))
             where = axis.get()
             length = size.get(where)
             unset = tirx.EQ(flat_load(out, int64(2 * rank) + where), int64(0))
-            own = _wide(ins[-1], j) if steps else int64(1)
+            own = wide(ins[-1], j) if steps else int64(1)
             nonzero = tirx.And(unset, tirx.NE(step.get(), int64(0)))
+            usable = fitting(nonzero, int64(1), node, own)
             forward = step.get() > int64(0)
             low = tirx.Select(forward, int64(0), int64(-1))
             high = tirx.Select(forward, length, length - int64(1))
@@ -184,11 +161,11 @@ def slice_extents(
             distance = tirx.Select(forward, last.get() - first.get(), first.get() - last.get())
             many = tirx.truncdiv(distance + stride - int64(1), stride)
             return seq(
-                axis.set(_check(ok, place, node, stated, Failure.INDEX_OUT_OF_RANGE)),
+                axis.set(checked(ok, place, node, stated, Failure.INDEX_OUT_OF_RANGE)),
                 step.set(own),
-                step.set(tirx.Select(nonzero, step.get(), _fit(nonzero, int64(1), node, own) + 1)),
-                first.set(_clamped(_wide(ins[0], j), length, low, high)),
-                last.set(_clamped(_wide(ins[1], j), length, low, high)),
+                step.set(tirx.Select(nonzero, step.get(), usable + 1)),
+                first.set(_clamped(wide(ins[0], j), length, low, high)),
+                last.set(_clamped(wide(ins[1], j), length, low, high)),
                 flat_store(out, int64(rank) + where, tirx.max(many, int64(0))),
                 flat_store(out, where, tirx.max(first.get(), int64(0))),
                 flat_store(out, int64(2 * rank) + where, step.get()),
@@ -214,7 +191,7 @@ def slice_extents(
             *[settle(a) for a in range(rank)],
         )
 
-    return _vector(3 * rank, tensors, body, "slice_extents")
+    return size_vector(3 * rank, tensors, body, "slice_extents")
 
 
 def _clamped(position: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
@@ -230,14 +207,14 @@ def range_count(start: te.Tensor, limit: te.Tensor, delta: te.Tensor, *, node: i
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
         a, b, d = (tirx.Cast("float64", flat_load(x, 0)) for x in ins)
         if not float_:
-            wide_a, wide_b, wide_d = (_wide(x) for x in ins)
+            wide_a, wide_b, wide_d = (wide(x) for x in ins)
             forward = wide_d > int64(0)
             distance = tirx.Select(forward, wide_b - wide_a, wide_a - wide_b)
             stride = tirx.max(tirx.Select(forward, wide_d, int64(0) - wide_d), int64(1))
             many = tirx.max(tirx.truncdiv(distance + stride - int64(1), stride), int64(0))
             good = tirx.NE(wide_d, int64(0))
             return flat_store(
-                outs[0], 0, _check(good, many, node, wide_d, Failure.DIVISION_BY_ZERO)
+                outs[0], 0, checked(good, many, node, wide_d, Failure.DIVISION_BY_ZERO)
             )
         quotient = Cell("quotient", "float64")
         steps = tirx.ceil((b - a) / d)
@@ -250,9 +227,9 @@ def range_count(start: te.Tensor, limit: te.Tensor, delta: te.Tensor, *, node: i
             flat_store(
                 outs[0],
                 0,
-                _check(
+                checked(
                     nonzero,
-                    _fit(finite, many, node, int64(-1)),
+                    fitting(finite, many, node, int64(-1)),
                     node,
                     int64(0),
                     Failure.DIVISION_BY_ZERO,
@@ -260,64 +237,7 @@ def range_count(start: te.Tensor, limit: te.Tensor, delta: te.Tensor, *, node: i
             ),
         )
 
-    return _vector(1, [start, limit, delta], body, "range_count")
-
-
-@define("axes_sizes", pattern=Pattern.OPAQUE)
-def axes_sizes(axes: te.Tensor, sizes: list[Expr], *, insert: bool, node: int) -> te.Tensor:
-    """The shape ``sizes`` with axes of size 1 put in where ``axes`` says, or taken away there."""
-    count = _count(axes)
-    rank = len(sizes) + count if insert else len(sizes)
-    left = rank if insert else rank - count
-
-    def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        named = Cell("named", size=max(rank, 1))
-        axis, position = Cell("axis"), Cell("position")
-
-        def mark(j: int) -> Stmt:
-            stated = _wide(ins[0], j)
-            place = tirx.Select(stated < int64(0), stated + int64(rank), stated)
-            ok = tirx.And(place >= int64(0), place < int64(rank))
-            once = tirx.EQ(named.get(axis.get()), int64(0))
-            return seq(
-                axis.set(_check(ok, place, node, stated, Failure.INDEX_OUT_OF_RANGE)),
-                named.set(_fit(once, int64(1), node, stated), axis.get()),
-            )
-
-        def put(size: Expr) -> Stmt:
-            room = position.get() < int64(left)
-            store = flat_store(outs[0], position.get(), size)
-            return seq(IfThenElse(room, store, None), position.set(position.get() + int64(1)))
-
-        def removed(a: int) -> Stmt:
-            one = _fit(tirx.EQ(sizes[a], int64(1)), int64(1), node, sizes[a])
-            gone = tirx.NE(named.get(a), int64(0))
-            return IfThenElse(gone, tirx.Evaluate(one), put(sizes[a]))
-
-        def inserted(a: int) -> Stmt:
-            source = Cell("source", size=max(len(sizes), 1))
-            new = tirx.NE(named.get(a), int64(0))
-            own = flat_store(
-                outs[0], a, source.get(tirx.min(position.get(), int64(len(sizes) - 1)))
-            )
-            fill = [source.set(size, k) for k, size in enumerate(sizes)]
-            if not sizes:
-                return flat_store(outs[0], a, int64(1))
-            take = seq(source.declare, *fill, own, position.set(position.get() + int64(1)))
-            return IfThenElse(new, flat_store(outs[0], a, int64(1)), take)
-
-        each = inserted if insert else removed
-        return seq(
-            named.declare,
-            axis.declare,
-            position.declare,
-            position.set(int64(0)),
-            *[named.set(int64(0), a) for a in range(rank)],
-            *[mark(j) for j in range(count)],
-            *[each(a) for a in range(rank)],
-        )
-
-    return _vector(left, [axes], body, "axes_sizes")
+    return size_vector(1, [start, limit, delta], body, "range_count")
 
 
 @define("scaled_sizes", pattern=Pattern.OPAQUE)
@@ -332,11 +252,11 @@ def scaled_sizes(scales: te.Tensor, sizes: list[Expr], *, fixed: int, node: int)
             limit = tirx.const(float(1 << 31), "float32")
             ok = tirx.And(scale > tirx.const(0.0, "float32"), scale < limit)
             bad = tirx.Cast("int64", tirx.Select(ok, scale, tirx.const(0.0, "float32")))
-            good = _fit(ok, whole, node, bad)
+            good = fitting(ok, whole, node, bad)
             if d < fixed:
                 one = tirx.EQ(scale, tirx.const(1.0, "float32"))
-                good = _check(one, size, node, bad, Failure.NOT_SUPPORTED)
+                good = checked(one, size, node, bad, Failure.NOT_SUPPORTED)
             stores.append(flat_store(outs[0], d, good))
         return seq(*stores)
 
-    return _vector(len(sizes), [scales], body, "scaled_sizes")
+    return size_vector(len(sizes), [scales], body, "scaled_sizes")

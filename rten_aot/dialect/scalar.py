@@ -77,6 +77,14 @@ def multiply(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
     return a * b if is_float(dtype) else wrap(widen(a) * widen(b), dtype)
 
 
+def scaled(x: tirx.Expr, factor: float) -> tirx.Expr:
+    """A float times a constant."""
+    if factor == 0.0:
+        # TVM's simplifier takes x * 0 for 0, which it is not for infinities and NaN.
+        return x * tirx.reinterpret(dtype_of(x), tirx.const(0, "uint32"))
+    return x * number(factor, x)
+
+
 def negate(x: tirx.Expr) -> tirx.Expr:
     """The value with the other sign."""
     if is_float(dtype_of(x)):
@@ -108,6 +116,8 @@ def minimum(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 
 def at_least(x: tirx.Expr, low: float) -> tirx.Expr:
     """``x``, but no less than a constant; NaN stays."""
+    if dtype_of(x).startswith("u") and low <= 0:
+        return x  # a comparison would have the simplifier compute with unsigned numbers below 0
     bound = number(low, x)
     return tirx.Select(x < bound, bound, x)
 

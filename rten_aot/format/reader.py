@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..errors import ModelFormatError
 from .container import open_container
-from .graph import Graph, Model, OpNode
+from .graph import Graph, Model, Node, OpNode, Value
 from .links import Draft, link
 from .nodes import NodeReader
 from .schema import load_schema
-from .tables import NEWER, Damaged, Record, Ref, Tables
+from .tables import NEWER, Damaged, NewerFormatError, Record, Ref, Tables
 
 _SCHEMA_VERSION = 1
 
@@ -22,6 +22,9 @@ _MAX_DEPTH = 32
 
 # Memory that a graph keeps besides its nodes, with what checking it takes.
 _GRAPH_COST = 300
+
+# Memory that an error kept for later takes.
+_UNKNOWN_COST = 2000
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
@@ -79,7 +82,20 @@ def _read(data: memoryview, sha256: str) -> Model:
         graph = graphs.read(record["graph"])
     except Damaged as err:
         raise err.located() from None
+    if graphs.unknown:
+        raise _all_unknown(graphs.unknown)
     return Model(graph, container.version, sha256, metadata)
+
+
+def _all_unknown(errors: Sequence[NewerFormatError]) -> ModelFormatError:
+    """One error for all nodes that use what the schema does not have."""
+    if len(errors) == 1:
+        return errors[0]
+    lines = [str(NewerFormatError(e.message, node=e.node, op=e.op, attr=e.attr)) for e in errors]
+    listed = "\n  ".join(lines)
+    return ModelFormatError(
+        f"{len(errors)} nodes use what is not known here:\n  {listed}", hint=NEWER
+    )
 
 
 def _metadata(tables: Tables, ref: Ref | None) -> Mapping[str, str]:
@@ -89,11 +105,16 @@ def _metadata(tables: Tables, ref: Ref | None) -> Mapping[str, str]:
 
 
 class GraphReader:
-    """Reads a graph with the graphs inside its operators."""
+    """Reads a graph with the graphs inside its operators.
+
+    Nodes that use what the schema does not have are collected in ``unknown``. Where there are any,
+    the graphs that were read are of no use.
+    """
 
     def __init__(self, tables: Tables, nodes: NodeReader) -> None:
         self._tables = tables
         self._nodes = nodes
+        self.unknown: list[NewerFormatError] = []
 
     def read(self, ref: Ref, parent: Draft | None = None, host: int = -1, depth: int = 0) -> Graph:
         """The graph at ``ref``, a branch of operator ``host`` of ``parent`` unless outermost.
@@ -110,14 +131,21 @@ class GraphReader:
         for index, node in enumerate(draft.nodes):
             if isinstance(node, OpNode):
                 self._read_branches(node, draft, index, depth)
-        return link(draft)
+        # What depends on an unknown operator would only be said to come from nowhere.
+        return Graph((), (), ()) if self.unknown else link(draft)
 
     def _draft(self, record: Record, parent: Draft | None, host: int) -> Draft:
         refs = record["nodes"]
-        nodes = []
+        nodes: list[Node] = []
         if refs is not None:
             for index, ref in enumerate(self._tables.each(refs)):
-                nodes.append(self._nodes.read(ref, index))
+                try:
+                    nodes.append(self._nodes.read(ref, index))
+                except NewerFormatError as err:
+                    self._tables.charge(_UNKNOWN_COST)
+                    self.unknown.append(err)
+                    # Keeps the places of the nodes that follow.
+                    nodes.append(Value("", None, None))
         inputs, outputs, captures = (
             self._nodes.ints(record[name]) for name in ("inputs", "outputs", "captures")
         )

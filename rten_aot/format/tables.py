@@ -38,6 +38,10 @@ _FREE_MEMORY = 40_000_000
 _OPEN_TABLES = frozenset({"Metadata", "ValueNode", "Dim"})
 
 
+class NewerFormatError(ModelFormatError):
+    """The file uses what the schema does not have."""
+
+
 class Damaged(Exception):
     """The buffer does not follow the schema. The caller adds where in the model that is."""
 
@@ -56,7 +60,8 @@ class Damaged(Exception):
         """The error to show, with the node it was met in."""
         in_attrs = self.table.endswith("Attrs")
         place = "" if in_attrs else ".".join(filter(None, (self.table, self.field)))
-        return ModelFormatError(
+        kind = NewerFormatError if self.newer else ModelFormatError
+        return kind(
             f"{place}: {self.reason}" if place else self.reason,
             node=node,
             op=op,

@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from rten_aot.dialect import registry as dialect
+from rten_aot.dialect.origins import with_nodes
 from rten_aot.errors import ShapeError, UnsupportedOpError
 from rten_aot.format.graph import OpNode
 from rten_aot.importer.attrs import AttrReader
@@ -91,7 +92,7 @@ class OpContext:
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a new variable of known type."""
-        return self.state.builder.emit(expr)
+        return self.state.builder.emit(with_nodes(expr, [self.node_index]))
 
     def call(self, name: str, *operands: relax.Expr, **attrs: dialect.AttrValue) -> Any:
         """Emit a call of the operator ``rten.<name>``; a list of variables if it gives many."""

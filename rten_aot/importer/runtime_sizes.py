@@ -6,9 +6,10 @@ from collections.abc import Collection
 
 from tvm import relax
 
-import rten_aot.dialect.runtime_sizes  # noqa: F401  (defines what is emitted here)
+import rten_aot.dialect.runtime_axes
+import rten_aot.dialect.runtime_sizes  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
-from rten_aot.importer.sizes import product
+from rten_aot.importer.sizes import at_least, product
 
 
 def counted(ctx: OpContext, x: relax.Expr, what: str) -> int:
@@ -24,11 +25,13 @@ def counted(ctx: OpContext, x: relax.Expr, what: str) -> int:
 def sizes(ctx: OpContext, x: relax.Expr, what: str, *, signed: bool = False) -> list[Size]:
     """The integers in ``x``, which the model computes if they are not known.
 
-    Those must not be negative unless ``signed``: a variable for a size promises that. ``what``
-    names the operand in messages.
+    They must not be negative unless ``signed``. ``what`` names the operand in messages.
     """
     if ctx.contents(x) is not None:
-        return ctx.ints(x, what)
+        known = ctx.ints(x, what)
+        for size in [] if signed else known:
+            at_least(ctx, size, 0, f"{what}: {size} is negative")
+        return known
     count = counted(ctx, x, what)
     if count == 0:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tvm import tirx
+from tvm import relax, tirx
 
 from rten_aot.importer.context import OpContext, Size, static
 
@@ -59,6 +59,16 @@ def at_least(ctx: OpContext, a: Size, b: Size, message: str) -> None:
             ctx.shape_error(message)
     elif not ctx.state.analyzer.can_prove(expr(a) >= expr(b)):
         ctx.require(expr(a) >= expr(b), message)
+
+
+def one_element(ctx: OpContext, x: relax.Expr, what: str) -> relax.Expr:
+    """``x`` as a scalar; refused, now or at run time, if it has not one element.
+
+    ``what`` names it in the message.
+    """
+    for size in ctx.shape(x):
+        ctx.equal_dims(size, 1, f"{what} must have one element; sizes")
+    return ctx.reshape(x, []) if ctx.rank(x) else x
 
 
 def broadcast(ctx: OpContext, a: Size, b: Size) -> Size:

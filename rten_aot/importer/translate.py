@@ -98,6 +98,8 @@ class Scope:
     values: dict[int, relax.Expr]
     state: GraphState
     parent: Scope | CaptureScope | None
+    unsupported: dict[int, UnsupportedOpError] = field(default_factory=dict)
+    """What to raise if one of these values is used."""
     by_name: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,8 @@ class Scope:
 
     def value(self, index: int) -> relax.Expr | None:
         """The expression for a Value or Constant node; constants are made on first use."""
+        if index in self.unsupported:
+            raise self.unsupported[index]
         if index not in self.values:
             node = self.graph.nodes[index]
             if not isinstance(node, Constant):
@@ -226,11 +230,13 @@ class Translator:
         for position, index in enumerate(node.outputs):
             if index is None:
                 continue
-            if position >= len(results) or results[position] is None:
-                raise UnsupportedOpError(
+            if position < len(results) and results[position] is not None:
+                scope.values[index] = results[position]
+            else:
+                # Exporters name outputs, such as those for training, that nothing uses.
+                scope.unsupported[index] = UnsupportedOpError(
                     f"output {position} is not supported", node=node.name, op=node.op
                 )
-            scope.values[index] = results[position]
 
     @staticmethod
     def _operand(node: OpNode, index: int, scope: Scope) -> relax.Expr:

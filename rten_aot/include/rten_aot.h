@@ -88,6 +88,14 @@ typedef struct {
   uint64_t workspace_bytes;
 } rten_aot_options;
 
+/* What rten_aot_profile tells about one step, summed over its calls. */
+typedef struct {
+  int64_t calls;
+  int64_t nanoseconds;
+  int64_t flops; /* of sums of products, two for each term: convolutions, matrix products */
+  int64_t bytes; /* of operands and results, each counted once for a call */
+} rten_aot_step;
+
 #endif /* RTEN_AOT_TYPES_ */
 
 /* A JSON text that describes the model: inputs, outputs, target, sizes. Never NULL. */
@@ -114,6 +122,21 @@ const char *rten_aot_error(void);
 /* Frees a handle (NULL is fine). The last one also ends the worker threads, so that the library
  * may be unloaded. */
 void rten_aot_destroy(rten_aot_model *model);
+
+/* ---- Only in libraries compiled with --profile --------------------------------------------- */
+
+/* Gives what the handle's runs since the last call of this function took: an entry for each element
+ * of "profile" in the metadata, in its order, and the time of the runs as a whole (unless
+ * run_nanoseconds is NULL). Those elements say what the steps are: "kernel"; "nodes", each with
+ * "name" and "op"; "flops" and "bytes" of one call, where they do not depend on the inputs' shapes.
+ * Not while the handle runs. */
+int32_t rten_aot_profile(rten_aot_model *model, rten_aot_step *steps, int32_t num_steps,
+                         int64_t *run_nanoseconds);
+
+/* Measures what the machine can do at best with the handle's threads, in some milliseconds: single
+ * precision operations in a second where bytes is 0, else the bytes that are read and written in a
+ * second by copying inside so much memory. Not while the handle runs. */
+int32_t rten_aot_peak(rten_aot_model *model, int64_t bytes, double *per_second);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,15 @@
 """Load and run compiled models. Needs NumPy only; imports nothing else of this package."""
 
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
-from rten_aot.runtime.model import Model, TensorInfo, load
+from rten_aot.runtime.model import Model, Profile, StepTimes, TensorInfo, load
 
-__all__ = ["InputError", "Model", "ModelLoadError", "ModelRunError", "TensorInfo", "load"]
+__all__ = [
+    "InputError",
+    "Model",
+    "ModelLoadError",
+    "ModelRunError",
+    "Profile",
+    "StepTimes",
+    "TensorInfo",
+    "load",
+]

@@ -63,3 +63,14 @@ class Options(ctypes.Structure):
         ("workspace", ctypes.c_void_p),
         ("workspace_bytes", ctypes.c_uint64),
     )
+
+
+class Step(ctypes.Structure):
+    """rten_aot_step."""
+
+    _fields_ = (
+        ("calls", ctypes.c_int64),
+        ("nanoseconds", ctypes.c_int64),
+        ("flops", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
+    )

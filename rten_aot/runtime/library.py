@@ -68,6 +68,13 @@ class Library:
         self.destroy = function("destroy", None, handle)
         self._error = function("error", ctypes.c_char_p)
         self.metadata = self._parse(metadata())
+        self.times_steps = "profile" in self.metadata
+        """Whether the library has the functions ``profile`` and ``peak``."""
+        if self.times_steps:
+            steps, total = ctypes.POINTER(abi.Step), ctypes.POINTER(ctypes.c_int64)
+            self.profile = function("profile", ctypes.c_int32, handle, steps, ctypes.c_int32, total)
+            rate = ctypes.POINTER(ctypes.c_double)
+            self.peak = function("peak", ctypes.c_int32, handle, ctypes.c_int64, rate)
 
     def _parse(self, text: bytes) -> dict[str, Any]:
         try:

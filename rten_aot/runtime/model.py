@@ -33,6 +33,24 @@ class TensorInfo:
     """Sizes, names of dimensions that are free, and None for free ones without a name."""
 
 
+@dataclass(frozen=True)
+class StepTimes:
+    """What the calls of one step took."""
+
+    calls: int
+    nanoseconds: int
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What runs of a model took: each step of the metadata's "profile", and all in all."""
+
+    steps: tuple[StepTimes, ...]
+    nanoseconds: int
+
+
 def load(
     path: str | os.PathLike[str], num_threads: int | None = None, *, seed: int | None = None
 ) -> Model:
@@ -131,10 +149,54 @@ class Model:
             )
         return tuple(self._run(inputs))
 
+    def take_profile(self) -> Profile:
+        """What the runs since the last call took.
+
+        Raises:
+            ModelRunError: the library was compiled without ``profile``, or the model is closed.
+        """
+        count = len(self.metadata.get("profile", ()))
+        steps, total = (abi.Step * count)(), ctypes.c_int64()
+        with self._lock:
+            self._check_profiled()
+            code = self._library.profile(self._handle, steps, count, ctypes.byref(total))
+            if code != abi.OK:
+                raise ModelRunError(self._library.error())
+        taken = tuple(StepTimes(s.calls, s.nanoseconds, s.flops, s.bytes) for s in steps)
+        return Profile(taken, total.value)
+
+    def measure_peak(self, size: int = 0) -> float:
+        """What the machine can do in a second at best with this model's threads.
+
+        Single precision operations for ``size`` 0, else bytes that are read and written by copying
+        inside ``size`` bytes of memory.
+
+        Raises:
+            ModelRunError: the library was compiled without ``profile``, the model is closed, or
+                memory ran out.
+        """
+        rate = ctypes.c_double()
+        with self._lock:
+            self._check_profiled()
+            if self._library.peak(self._handle, size, ctypes.byref(rate)) != abi.OK:
+                raise ModelRunError(self._library.error())
+        return rate.value
+
+    def _check_profiled(self) -> None:
+        self._check_open()
+        if not self._library.times_steps:
+            raise ModelRunError(
+                f"{self._library.path}: was compiled without times of its kernels\n"
+                "hint: compile it with --profile"
+            )
+
+    def _check_open(self) -> None:
+        if not self._handle:
+            raise ModelRunError(f"{self._library.path}: the model is closed")
+
     def _run(self, values: Sequence[object]) -> list[Array]:
         with self._lock:
-            if not self._handle:
-                raise ModelRunError(f"{self._library.path}: the model is closed")
+            self._check_open()
             # They must live until the call returns, and temporary ones have no other owner.
             arrays = [self._set_input(i, value) for i, value in enumerate(values)]
             code = self._library.run(self._handle, self._in, len(arrays), self._out, len(self._out))

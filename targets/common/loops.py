@@ -15,14 +15,10 @@ from tvm.ir import Expr
 from tvm.tirx import ForKind, Stmt
 
 from rten_aot.targets.common.expr import Buffer, constant_int, dtype_of, i64, walk
-from rten_aot.targets.common.stmts import is_noop, vectorised
+from rten_aot.targets.common.stmts import TILE_BYTES, is_noop, vectorised
 
 Body: TypeAlias = Callable[[Expr], Stmt | Sequence[Stmt]]
 """Makes the body of a loop from its variable (an int64 expression)."""
-
-TILE_BYTES = 1023
-"""An allocation stays on the stack, and so in registers, only if its scope is ``global`` and it has
-fewer than 1024 bytes; TVM turns any other one into a heap allocation per use."""
 
 _SIZE_LIMIT = 1 << 40
 """Upper bound that the simplifier may assume for symbolic sizes."""

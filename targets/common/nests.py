@@ -155,8 +155,12 @@ def split_index(loops: Loops, index: Expr, axes: Sequence[Axis]) -> dict[tirx.Va
     """The axes' values where ``index`` counts through all of them, the last one fastest."""
     at: dict[tirx.Var, Expr] = {}
     for axis in reversed(axes[1:]):
-        at[axis.var] = loops.simplify(tirx.floormod(index, axis.extent))
-        index = loops.simplify(tirx.floordiv(index, axis.extent))
+        # Nothing is negative. Floor division by a size of unknown sign would repeat the dividend,
+        # and so make the code grow exponentially with the number of axes.
+        fixed = constant_int(axis.extent) is not None
+        divide, rest = (tirx.floordiv, tirx.floormod) if fixed else (tirx.truncdiv, tirx.truncmod)
+        at[axis.var] = loops.simplify(rest(index, axis.extent))
+        index = loops.simplify(divide(index, axis.extent))
     at[axes[0].var] = index
     return at
 

@@ -22,9 +22,12 @@ from rten_aot.targets.common.loops import seq
 from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stmts import rewrite_stmt, vectorised
 
+_REDUCE = tirx.IterVar.CommReduce
+
 
 def schedule_opaque(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with the same loops, its intermediate buffers as parameters, and no blocks."""
+    func = _initialised(func)
     root = func.body
     scratch: list[Buffer] = []
     body = root
@@ -45,6 +48,26 @@ def schedule_opaque(func: tirx.PrimFunc) -> tirx.PrimFunc:
     lowered = tvm.transform.Sequential(passes)(module)["main"]
     written = lowered.with_body(write_out(lowered.body))
     return written.with_attr(SCRATCH, len(scratch))
+
+
+def _initialised(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Reductions with their initial value stored before the loops over their terms.
+
+    TVM's way, in the first iteration, leaves results of no terms as they were in memory.
+    """
+    schedule = s_tir.Schedule(tvm.IRModule({"main": func}))
+    if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.iter_vars:
+        return func
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        axes = schedule.get(block).iter_vars
+        loops = schedule.get_loops(block)
+        first = next(
+            (loop for loop, a in zip(loops, axes, strict=False) if a.iter_type == _REDUCE), None
+        )
+        if first is not None and schedule.get(block).init is not None:
+            schedule.decompose_reduction(block, first)
+    result: tirx.PrimFunc = schedule.mod["main"]
+    return result
 
 
 def write_out(body: Stmt) -> Stmt:

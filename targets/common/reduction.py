@@ -17,11 +17,11 @@ from rten_aot.targets.common.access import Nest
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, constant_int, element_bits, i64, loads
-from rten_aot.targets.common.loops import TILE_BYTES, load, seq, store, tile, when
+from rten_aot.targets.common.loops import load, seq, store, tile, when
 from rten_aot.targets.common.nests import At, can_vectorise, cost, is_big, nested
 from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stages import Axis, Reducer, Stage
-from rten_aot.targets.common.stmts import vectorised
+from rten_aot.targets.common.stmts import TILE_BYTES, vectorised
 from rten_aot.targets.common.versions import Even, even_version, extents_of
 
 

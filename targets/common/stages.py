@@ -18,6 +18,7 @@ from rten_aot.targets.common.expr import (
     canonical,
     children,
     constant_int,
+    free_vars,
     i64,
     identity,
     loads,
@@ -241,12 +242,14 @@ def _reducer(buffer: Buffer, update: Expr, init: Expr) -> Reducer | None:
         return None
     update = Rewriter(lambda e: lhs if any(e.same_as(load) for load in own) else None)(update)
     candidates = _free_of(update, lhs)
-    typed = [c for c in candidates if str(c.ty) == str(lhs.ty)]
-    # NaN tests of the term stand beside the term itself: the term is what all the others contain.
-    for term in typed:
+    # NaN tests of the term stand beside the term itself, and integers are widened before they are
+    # combined: the term is the largest part of its type that all candidates contain.
+    parts = [node for c in candidates for node in reversed(list(walk([c])))]
+    for term in (part for part in parts if str(part.ty) == str(lhs.ty)):
         if all(any(same(term, node) for node in walk([c])) for c in candidates):
             result = Rewriter(lambda e, t=term: rhs if same(e, t) else None)(update)
-            return Reducer(lhs, rhs, result, term, init)
+            if not loads(result) and free_vars(result) <= {lhs, rhs}:
+                return Reducer(lhs, rhs, result, term, init)
     return None
 
 

@@ -8,7 +8,11 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import ForKind, Stmt
 
-from rten_aot.targets.common.expr import Buffer, Rewriter, i64
+from rten_aot.targets.common.expr import Buffer, Rewriter, element_bits, i64, substitute
+
+TILE_BYTES = 1023
+"""An allocation stays on the stack, and so in registers, only if its scope is ``global`` and it has
+fewer than 1024 bytes; TVM turns any other one into a heap allocation per use."""
 
 
 def rewrite_stmt(
@@ -67,7 +71,7 @@ def vectorised(lane: tirx.Var, lanes: int, body: Stmt) -> Stmt:
     """The loop over ``lane`` as vector operations.
 
     TVM gives a buffer that is allocated inside such a loop no room for all lanes. So allocations
-    are taken out, with an element for each lane.
+    are taken out, with an element for each lane, and the loop has parts if they are too large.
     """
     wide: dict[Buffer, Buffer] = {}
 
@@ -80,7 +84,13 @@ def vectorised(lane: tirx.Var, lanes: int, body: Stmt) -> Stmt:
             return tirx.Evaluate(tirx.IntImm("int32", 0))
         return None
 
-    body = rewrite_stmt(body, lambda e: e, gather)
+    whole, body = body, rewrite_stmt(body, lambda e: e, gather)
+    if any(lanes * element_bits(str(b.ty.dtype)) // 8 > TILE_BYTES for b in wide):
+        half, second = lanes // 2, tirx.Var(lane.name, "int64")
+        shifted = rewrite_stmt(whole, lambda e: substitute(e, {lane: second + i64(half)}))
+        return tirx.SeqStmt(
+            [vectorised(lane, half, whole), vectorised(second, lanes - half, shifted)]
+        )
     if wide:
 
         def replace(node: Expr) -> Expr | None:

@@ -11,8 +11,9 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, children, constant_int, free_vars, i64, loads, same
-from rten_aot.targets.common.loops import TILE_BYTES, Loops, load, seq, store, tile, zero
+from rten_aot.targets.common.loops import Loops, load, seq, store, tile, zero
 from rten_aot.targets.common.stages import Axis
+from rten_aot.targets.common.stmts import TILE_BYTES
 
 Reduce = Sequence[tuple[str, Expr | int]]
 """Name and extent of each axis of the sum, outermost first."""

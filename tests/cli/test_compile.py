@@ -32,6 +32,7 @@ def test_defaults(command: Command, driver: FakeDriver) -> None:
         "emit": "lib",
         "explain": None,
         "symbol_prefix": None,
+        "profile": False,
     }
 
 
@@ -87,6 +88,12 @@ def test_dims_and_levels(command: Command, driver: FakeDriver) -> None:
     assert options["dims"] == {"batch": 1, "a=b": 30}
     assert options["shapes"] == {"x": (1,), "y": (2,)}
     assert (options["opt_level"], options["symbol_prefix"]) == (0, "my")
+    assert not options["profile"]
+
+
+def test_profile(command: Command, driver: FakeDriver) -> None:
+    assert command("compile", "m.rten", "--profile").code == 0
+    assert driver.options["profile"] is True
 
 
 @pytest.mark.parametrize(

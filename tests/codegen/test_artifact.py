@@ -73,6 +73,16 @@ def test_binutils_agree(library: Path) -> None:
     assert " E " not in stack
 
 
+@pytest.mark.parametrize("profile", [False, True])
+@pytest.mark.parametrize(("target", "machine"), [("armv7", "arm"), ("cortex-a72", "aarch64")])
+def test_free_sizes_on_other_machines(
+    source: Path, tmp_path: Path, target: str, machine: str, profile: bool
+) -> None:
+    """Size arithmetic is 64-bit, and partly in floating point, where LLVM may want helpers."""
+    made = rten_aot.compile(source, tmp_path / "net.so", target=target, profile=profile)
+    assert read_library(made).machine == machine
+
+
 def test_metadata(library: Path, fixed: Path, source: Path) -> None:
     facts = rten_aot.load(library).metadata
     assert facts["abi"] == 1

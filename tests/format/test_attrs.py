@@ -175,3 +175,50 @@ def test_bad_attributes(op: str | int, attrs: Any, message: str) -> None:
     if "not known" in message:
         assert error.value.hint is not None
         assert "newer RTen" in error.value.hint
+
+
+def node(name: str, op: str | int, attrs: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "data": ("OperatorNode", {"type": op, "attrs": attrs, **more})}
+
+
+def unknown_in(nodes: list[dict[str, Any]], **graph: Any) -> str:
+    model = encode({"schema_version": 1, "graph": {"nodes": nodes, **graph}})
+    with pytest.raises(ModelFormatError) as error:
+        read_model_bytes(model)
+    return str(error.value)
+
+
+def test_all_nodes_that_use_what_is_not_known_are_listed() -> None:
+    inner = {"nodes": [node("inner", 150), node("deep", "Cast", ("CastAttrs", {"to": 40}))]}
+    middle = {"nodes": [node("choice", "If", ("IfAttrs", {"then_branch": inner,
+                                                           "else_branch": {}}))]}  # fmt: skip
+    branches = ("IfAttrs", {"then_branch": {}, "else_branch": middle})
+    value = {"name": "x", "data": ("ValueNode", {})}
+    nodes = [
+        value,
+        # Its result is used: that nothing known computes it is no second error.
+        node("first", 200, outputs=[0]),
+        node("user", "Relu", inputs=[0]),
+        node("outer", "If", branches),
+        node("", 255),
+        node("conv", "Conv", ("ConvAttrs", {"auto_pad": 7})),
+        node("fill", "ConstantOfShape", ("ConstantOfShapeAttrs", {"value": (9, "IntScalar", {})})),
+    ]
+    assert unknown_in(nodes, outputs=[0]).splitlines() == [
+        "6 nodes use what is not known here:",
+        '  in node "first": operator number 200 is not known',
+        '  in node "#4": operator number 255 is not known',
+        '  in node "conv" (Conv), attribute "auto_pad": value "7" is not known; '
+        "known: Same, NotSet",
+        '  in node "fill" (ConstantOfShape), attribute "value": Scalar type 9 is not known',
+        '  in node "inner": operator number 150 is not known',
+        '  in node "deep" (Cast), attribute "to": value "40" is not known; '
+        "known: Int32, Float, Int8, UInt8",
+        "hint: the file may come from a newer RTen; convert the model with rten-convert 0.22",
+    ]
+
+
+def test_damage_comes_before_what_is_not_known() -> None:
+    assert unknown_in([node("a", 200), node("b", "Add", ("ConvAttrs", {})), node("c", 201)]) == (
+        'in node "b" (Add): has attributes of type ConvAttrs; expected: none'
+    )

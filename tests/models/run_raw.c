@@ -6,8 +6,6 @@
 
 #include "rten_aot.h"
 
-enum { MAX_TENSORS = 16, MAX_RANK = 8 };
-
 static int64_t bytes_of(const DLTensor *t) {
   int64_t count = t->dtype.bits / 8;
   for (int i = 0; i < t->ndim; ++i) count *= t->shape[i];
@@ -15,15 +13,16 @@ static int64_t bytes_of(const DLTensor *t) {
 }
 
 static int read_tensor(FILE *file, DLTensor *t) {
+  *t = (DLTensor){0};
   int64_t head[3];
   if (fread(head, sizeof(int64_t), 3, file) != 3) return 0;
   t->device.device_type = kDLCPU;
   t->dtype = (DLDataType){(uint8_t)head[0], (uint8_t)head[1], 1};
   t->ndim = (int32_t)head[2];
-  t->shape = calloc(MAX_RANK, sizeof(int64_t));
+  t->shape = calloc((size_t)t->ndim + 1, sizeof(int64_t));
   if (fread(t->shape, sizeof(int64_t), (size_t)t->ndim, file) != (size_t)t->ndim) exit(2);
   size_t size = (size_t)bytes_of(t);
-  t->data = malloc(size + 1);
+  t->data = malloc(size);
   if (fread(t->data, 1, size, file) != size) exit(2);
   return 1;
 }
@@ -43,9 +42,12 @@ static int fail(void) {
 int main(int argc, char **argv) {
   if (argc != 4) return 2;
   int num_inputs = 0, num_outputs = atoi(argv[3]);
-  DLTensor inputs[MAX_TENSORS] = {{0}}, outputs[MAX_TENSORS] = {{0}};
+  DLTensor *inputs = NULL, *outputs = calloc((size_t)num_outputs, sizeof *outputs);
   FILE *in = fopen(argv[1], "rb");
-  while (read_tensor(in, &inputs[num_inputs])) ++num_inputs;
+  for (;; ++num_inputs) {
+    inputs = realloc(inputs, ((size_t)num_inputs + 1) * sizeof *inputs);
+    if (!read_tensor(in, &inputs[num_inputs])) break;
+  }
   fclose(in);
   rten_aot_options options = {0};
   options.struct_size = sizeof options;

@@ -187,6 +187,27 @@ def test_sizes_that_differ_between_branches(shape: tuple[Dim, ...], tmp_path: Pa
             np.testing.assert_array_equal(same, x)
 
 
+def test_results_of_sizes_that_differ_keep_their_memory(tmp_path: Path) -> None:
+    """Other values are computed between the If and the use of its result."""
+    main = GraphMaker()
+    x, condition = main.input("x", (4,)), main.input("c", (), "int32")
+    chosen = main.op(
+        "If",
+        condition,
+        then_branch=branch(lambda g: g.op("Concat", g.capture("x"), g.capture("x"), axis=0)),
+        else_branch=branch(lambda g: g.op("Neg", g.capture("x"))),
+    )
+    total = x
+    for _ in range(3):
+        total = main.op("CumSum", total, main.constant("axis", np.int32(0)))
+    model = compiled(main.graph(main.op("Concat", chosen, total, axis=0)), tmp_path)
+    x_data = np.float32([1, 2, 3, 4])
+    total_data = x_data.cumsum().cumsum().cumsum()
+    for value, chosen_data in ((0, [-x_data]), (1, [x_data, x_data])):
+        (joined,) = model(x_data, value)
+        np.testing.assert_array_equal(joined, np.concatenate([*chosen_data, total_data]))
+
+
 def test_branches_of_different_rank_are_refused(tmp_path: Path) -> None:
     then = branch(lambda g: g.capture("x"))
     otherwise = branch(

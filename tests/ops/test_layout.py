@@ -86,7 +86,7 @@ def squeeze(op: str, id: str, x: Array, axes: Sequence[int] | None, want: Sequen
     )
 
 
-def depth_to_space(mode: str, x: Array, block: int) -> Case:
+def depth_to_space(mode: str, x: Array, block: int, id: str | None = None) -> Case:
     n, c, h, w = x.shape
     depth = c // block**2
 
@@ -97,7 +97,7 @@ def depth_to_space(mode: str, x: Array, block: int) -> Case:
             y = x.reshape(n, depth, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
         return np.asarray(y.reshape(n, depth, h * block, w * block))
 
-    name = f"depth_to_space-{mode}-{x.dtype}-{block}-{h}"
+    name = id or f"depth_to_space-{mode}-{x.dtype}-{block}-{h}"
     return Case(name, "DepthToSpace", [x], expected, {"mode": mode, "blocksize": block})
 
 

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(1)
 
 
 def places(x: Array) -> Array:
-    return np.array(np.nonzero(x), np.int32)
+    return np.argwhere(x).T.astype(np.int32)
 
 
 def sparse(shape: tuple[int, ...], dtype: type, share: float = 0.3) -> Array:

@@ -137,6 +137,8 @@ CASES = [
     resize("matrix", rng(4, 5), mode="linear", sizes=[7, 3]),
     resize("channels", rng(1, 2, 4, 4), scales=[1, 2, 1, 2], nearest="floor",
            coords="asymmetric"),
+    resize("whole-position", rng(1, 7, 10, 7), sizes=[1, 7, 5, 19], coords="pytorch_half_pixel",
+           nearest="ceil"),
     resize("many-channels", rng(1, 33, 9, 9), scales=[1, 1, 2, 2], coords="asymmetric",
            nearest="floor"),
 ]  # fmt: skip

@@ -18,8 +18,9 @@ INCLUDE = Path(abi.__file__).parents[1] / "include"
 pytestmark = pytest.mark.sanitizer
 
 
+@pytest.mark.parametrize("profile", [False, True])
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_many_threads_and_handles(tmp_path: Path, sanitizer: str) -> None:
+def test_many_threads_and_handles(tmp_path: Path, sanitizer: str, profile: bool) -> None:
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("needs gcc or clang")
@@ -28,6 +29,7 @@ def test_many_threads_and_handles(tmp_path: Path, sanitizer: str) -> None:
     subprocess.run(
         [
             *(compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"),
+            *(["-DRTEN_PROFILE"] if profile else []),
             *(f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", f"-I{INCLUDE}"),
             *(f"-I{NATIVE}", *map(str, sources), "-lm", "-lpthread", "-o", str(program)),
         ],

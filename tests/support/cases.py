@@ -95,6 +95,10 @@ class Case:
             np.asarray(result)
         ]  # fmt: skip
 
+    def nodes(self, operands: Sequence[str], results: Sequence[str]) -> list[NodeProto]:
+        """What computes the results in ONNX; an operand that is left out has an empty name."""
+        return [helper.make_node(self.op, operands, results, name=self.id, **self.attrs)]
+
 
 class Suite:
     """The cases of one family. ``parameters`` and ``check`` make one pytest test of each."""
@@ -110,13 +114,13 @@ class Suite:
         return [
             pytest.param(case, mode, id=f"{case.id}-{mode}")
             for mode in MODES
-            for case in self._in(mode)
+            for case in self.cases(mode)
         ]
 
     def check(self, case: Case, mode: Mode) -> None:
         """Compare a case's results, for each number of threads, with the expected ones."""
         if mode not in self._outcomes:
-            self._outcomes[mode] = outcomes(self._in(mode), mode)
+            self._outcomes[mode] = outcomes(self.cases(mode), mode)
         outcome = self._outcomes[mode][case.id]
         if isinstance(outcome, Exception):
             raise outcome
@@ -124,7 +128,8 @@ class Suite:
             for got, want in zip(results, case.want(), strict=True):
                 assert_matches(got, want, case.tolerance)
 
-    def _in(self, mode: Mode) -> list[Case]:
+    def cases(self, mode: Mode) -> list[Case]:
+        """Those that the mode has."""
         return [case for case in self._cases if mode in case.modes and case.distinct(mode)]
 
 
@@ -164,14 +169,15 @@ def run_cases(
         runs = []
         for count in threads:
             loaded = rten_aot.load(library, num_threads=count)
-            runs.append(loaded.run(_feeds(cases, mode)))
+            runs.append(loaded.run(feeds(cases, mode)))
     return [
         [[run[f"c{i}_y{k}"] for k in range(case.outputs)] for run in runs]
         for i, case in enumerate(cases)
     ]
 
 
-def _feeds(cases: Sequence[Case], mode: Mode) -> dict[str, Array]:
+def feeds(cases: Sequence[Case], mode: Mode) -> dict[str, Array]:
+    """The inputs of a model of these cases, in its order."""
     return {
         f"c{i}_x{j}": x
         for i, case in enumerate(cases)
@@ -214,7 +220,7 @@ def _onnx_graph(cases: Sequence[Case], mode: Mode) -> GraphProto:
             dims = _dims(case, mode, i, j, x)
             inputs.append(helper.make_tensor_value_info(names[-1], kind, dims))
         results = [f"c{i}_y{k}" for k in range(case.outputs)]
-        nodes.append(helper.make_node(case.op, names, results, name=case.id, **case.attrs))
+        nodes += case.nodes(names, results)
         outputs += [helper.make_empty_tensor_value_info(name) for name in results]
     return helper.make_graph(nodes, "cases", inputs, outputs, stored)
 
@@ -236,10 +242,10 @@ def write_directly(cases: Sequence[Case], mode: Mode, path: Path) -> None:
             if x is None:
                 operands.append(None)
             elif j in case.stored(mode):
-                operands.append(add(Constant(name, x.astype(_dtype(x)))))
+                operands.append(add(Constant(name, x.astype(rten_dtype(x)))))
             else:
                 dims: tuple[Dim, ...] = tuple(_dims(case, mode, i, j, x))
-                operands.append(add(Value(name, dims, _dtype(x))))
+                operands.append(add(Value(name, dims, rten_dtype(x))))
                 inputs.append(len(nodes) - 1)
         results = [add(Value(f"c{i}_y{k}", None, None)) for k in range(case.outputs)]
         outputs += results
@@ -247,6 +253,7 @@ def write_directly(cases: Sequence[Case], mode: Mode, path: Path) -> None:
     write_model(Graph(tuple(nodes), tuple(inputs), tuple(outputs)), path)
 
 
-def _dtype(x: Array) -> DType:
+def rten_dtype(x: Array) -> DType:
+    """The type that the array's elements have in a .rten model."""
     names: dict[str, DType] = {"float32": "float32", "int8": "int8", "uint8": "uint8"}
     return names.get(x.dtype.name, "int32")

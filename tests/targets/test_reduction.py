@@ -98,6 +98,26 @@ def test_sizes_around_vectors(n: int, where: int, machine: Machine) -> None:
     np.testing.assert_allclose(kernel(a)[0], a.sum(where), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@pytest.mark.parametrize("symbolic", [(), (1,)])
+def test_wide_temporaries_stay_on_the_stack(symbolic: tuple[int, ...], machine: Machine) -> None:
+    """A vector of results has eight times as many bytes in the type that terms are computed in."""
+    names = {d: tirx.Var(f"d{d}", "int64") for d in symbolic}
+    shape = [names.get(d, i64(e)) for d, e in enumerate((5, 1100))]
+    x, k = te.placeholder(shape, "uint8", name="x"), axis(5)
+
+    def term(column: Expr) -> Expr:
+        wide = tirx.Cast("int64", x(k.var, column))
+        return tirx.Cast("uint8", tirx.bitwise_and(wide * wide, tirx.const(255, "int64")))
+
+    y = te.compute(shape[1:], lambda c: te.sum(term(c), axis=k), name="y")
+    kernel = build([x], y, machine)
+    a = np.random.default_rng(0).integers(0, 255, (5, 1100), np.uint8)
+    sizes = {v: 1100 for v in names.values()}
+    np.testing.assert_array_equal(kernel(a, sizes=sizes)[0], (a * a).sum(0, dtype=np.uint8))
+    assert "AllocWorkspace" not in kernel.assembly
+
+
 @pytest.mark.parametrize(("extents", "axes"), [((7, 33), (1,)), ((33, 70), (0,)), ((9, 4), (1,))])
 def test_nan_survives_the_maximum(extents: tuple[int, int], axes: tuple[int]) -> None:
     kernel, _ = reduction(extents, axes, kind="max")
@@ -116,6 +136,29 @@ def test_empty_reductions_give_the_initial_value(symbolic: tuple[int, ...]) -> N
         np.testing.assert_array_equal(result, np.full(33, value, np.float32))
     kernel, sizes = reduction((0, 7), (1,), symbolic=symbolic)
     assert kernel(np.zeros((0, 7), np.float32), sizes=sizes)[0].shape == (0,)
+
+
+@pytest.mark.parametrize("columns", [0, 1, 40])
+def test_what_is_no_reduction_to_the_schedules_is_initialised_too(columns: int) -> None:
+    """TVM widens the comparison of positions, so that accumulator and term have two types there."""
+    n = tirx.Var("n", "int64")
+    x = placeholder(3, n, dtype="int32")
+    k = axis(n)
+    least = te.comm_reducer(
+        lambda a, b: tirx.Select(a < b, a, b), lambda dtype: tirx.const(77, dtype), name="least"
+    )
+
+    def first(i: Expr) -> Expr:
+        found = tirx.EQ(x[i, k], tirx.const(1, "int32"))
+        place = tirx.Select(found, tirx.Cast("int32", k.var), tirx.const(99, "int32"))
+        return least(place, axis=[k])
+
+    kernel = build([x], te.compute([i64(3)], first, name="first"))
+    assert kernel.notes == ["loops taken as they are"]
+    data = np.zeros((3, columns), np.int32)
+    data[1:, columns // 2 :] = 1
+    (got,) = kernel(data, sizes={n: columns})
+    np.testing.assert_array_equal(got, [77, *[columns // 2 if columns else 77] * 2])
 
 
 def test_producer_and_epilogue_need_no_memory() -> None:

@@ -49,7 +49,9 @@
 
 #define RTEN_HIDDEN __attribute__((visibility("hidden")))
 #define RTEN_DESC_ABI 1
+#ifndef RTEN_ALIGNMENT /* of the runtime's memory, in bytes; kernels need that of their elements */
 #define RTEN_ALIGNMENT 64
+#endif
 
 /* ---- tables of the generated model.c ------------------------------------------------------- */
 
@@ -133,6 +135,9 @@ typedef struct {
   const uint8_t *weights; /* rten_aot_weights or NULL */
   rten_prepare_fn prepare; /* NULL: no derived symbols, sizes, computed dims or checks */
   rten_main_fn main;
+#ifdef RTEN_PROFILE /* a library with --profile: its C text is compiled with this macro */
+  int32_t num_steps; /* that rten_main times */
+#endif
 } rten_model_desc;
 
 extern const rten_model_desc rten_aot_desc RTEN_HIDDEN;
@@ -175,5 +180,12 @@ RTEN_HIDDEN void *rten_aot_kept(const int64_t *syms, int32_t slot);
 /* A seed for one random node: differs by node, run and handle; the same sequence of runs gives
  * the same seeds when options.seed is not 0. Never negative. */
 RTEN_HIDDEN int64_t rten_aot_seed(int32_t node);
+
+#ifdef RTEN_PROFILE
+/* Around every timed step of rten_main; the operations and bytes are those of this call. Only from
+ * rten_main. They return 0. */
+RTEN_HIDDEN int32_t rten_aot_begin_step(void);
+RTEN_HIDDEN int32_t rten_aot_end_step(int32_t step, int64_t flops, int64_t bytes);
+#endif
 
 #endif /* RTEN_AOT_INTERNAL_H_ */

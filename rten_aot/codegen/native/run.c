@@ -123,7 +123,13 @@ int32_t rten_aot_run(rten_aot_model *model, const DLTensor *inputs, int32_t num_
                       "this handle is running in another thread; make one handle per thread");
   if (owner != 0) model->prepared = false;
   rten_pool_after_fork();
+#ifdef RTEN_PROFILE
+  int64_t began = rten_run_begins();
   code = run(model, inputs, outputs);
+  rten_run_ends(model, began);
+#else
+  code = run(model, inputs, outputs);
+#endif
   atomic_store_explicit(&model->running, 0, memory_order_release);
   return code;
 }

@@ -104,6 +104,9 @@ static void cut_arrays(rten_aot_model *model, cutter *memory) {
   model->out = cut(memory, desc->num_outputs, sizeof(void *));
   model->in_stage = cut(memory, desc->num_inputs, sizeof(rten_block));
   model->out_own = cut(memory, desc->num_outputs, sizeof(rten_block));
+#ifdef RTEN_PROFILE
+  model->steps = cut(memory, desc->num_steps, sizeof(rten_aot_step));
+#endif
 }
 
 static rten_aot_model *new_model(void) {

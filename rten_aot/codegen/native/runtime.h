@@ -10,6 +10,13 @@
 #pragma GCC visibility pop
 #include "rten_aot_internal.h"
 
+/* Sizes beyond this are refused before they meet arithmetic that could overflow. */
+#define RTEN_MAX_BYTES (sizeof(size_t) == 8 ? (int64_t)1 << 62 : (int64_t)1 << 30)
+
+static inline int64_t rten_round_up(int64_t bytes) {
+  return (bytes + RTEN_ALIGNMENT - 1) & ~(int64_t)(RTEN_ALIGNMENT - 1);
+}
+
 /* Memory that grows and is reused from run to run. */
 typedef struct {
   void *data;
@@ -63,6 +70,12 @@ struct rten_aot_model {
   rten_arena arena;
   rten_failure failure;
   jmp_buf leave; /* out of rten_main */
+
+#ifdef RTEN_PROFILE
+  rten_aot_step *steps; /* num_steps */
+  int64_t step_began;
+  int64_t run_nanoseconds;
+#endif
 };
 
 /* The handle whose run the calling thread works for; NULL outside of runs. */
@@ -90,12 +103,12 @@ RTEN_HIDDEN void rten_release(rten_block *block);
 RTEN_HIDDEN void *rten_arena_alloc(rten_arena *arena, int64_t bytes); /* NULL: out of memory */
 RTEN_HIDDEN void rten_arena_reset(rten_arena *arena);
 RTEN_HIDDEN void rten_arena_free(rten_arena *arena);
+
+/* placement.c */
 RTEN_HIDDEN size_t rten_placement_bytes(int32_t num_buffers);
 /* Fills offsets; the total, or -1 when it overflows. */
 RTEN_HIDDEN int64_t rten_place(const rten_buffer_spec *buffers, const int64_t *sizes,
                                int32_t num_buffers, int64_t *offsets, void *scratch);
-/* False when the product overflows what memory can hold or a dimension is negative. */
-RTEN_HIDDEN bool rten_tensor_bytes(const int64_t *dims, int32_t ndim, int bits, int64_t *bytes);
 
 /* tensors.c: each returns 0 or the code of rten_error. */
 RTEN_HIDDEN int32_t rten_bind_inputs(rten_aot_model *model, const DLTensor *inputs);
@@ -110,6 +123,12 @@ RTEN_HIDDEN int32_t rten_check_cpu(const char *const *features, const char *cpu)
 RTEN_HIDDEN int32_t rten_usable_processors(void);
 RTEN_HIDDEN int32_t rten_usable_cores(void);
 #define RTEN_MAX_THREADS 1024
+
+#ifdef RTEN_PROFILE
+/* profile.c: the time that rten_run_ends wants back. */
+RTEN_HIDDEN int64_t rten_run_begins(void);
+RTEN_HIDDEN void rten_run_ends(rten_aot_model *model, int64_t began);
+#endif
 
 /* pool.c */
 typedef struct { /* TVM's tvm/runtime/c_backend_api.h */

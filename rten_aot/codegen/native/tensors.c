@@ -11,6 +11,21 @@ static const char *data_of(const DLTensor *tensor) {
   return (const char *)tensor->data + tensor->byte_offset;
 }
 
+/* False when the product overflows what memory can hold or a dimension is negative. */
+static bool tensor_bytes(const int64_t *dims, int32_t ndim, int bits, int64_t *bytes) {
+  int64_t product = bits / 8;
+  bool empty = false;
+  for (int32_t i = 0; i < ndim; ++i) {
+    if (dims[i] < 0) return false;
+    if (dims[i] == 0) empty = true;
+  }
+  for (int32_t i = 0; i < ndim && !empty; ++i)
+    if (__builtin_mul_overflow(product, dims[i], &product) || product > RTEN_MAX_BYTES)
+      return false;
+  *bytes = empty ? 0 : product;
+  return true;
+}
+
 static bool is_aligned(const void *data) {
   int32_t alignment = rten_aot_desc.io_alignment > 0 ? rten_aot_desc.io_alignment : RTEN_ALIGNMENT;
   return ((uintptr_t)data & (uintptr_t)(alignment - 1)) == 0;
@@ -64,7 +79,7 @@ static int32_t check_form(const char *kind, const rten_tensor_spec *spec, const 
 
 static int32_t check_data(const char *kind, const rten_tensor_spec *spec, const DLTensor *tensor) {
   int64_t bytes;
-  if (!rten_tensor_bytes(tensor->shape, tensor->ndim, spec->dtype_bits, &bytes))
+  if (!tensor_bytes(tensor->shape, tensor->ndim, spec->dtype_bits, &bytes))
     return rten_error(RTEN_AOT_BAD_ARGUMENT, "%s \"%s\": the shape is too large", kind, spec->name);
   if (tensor->data == NULL && bytes > 0)
     return rten_error(RTEN_AOT_BAD_ARGUMENT, "%s \"%s\": data is NULL", kind, spec->name);
@@ -123,7 +138,7 @@ int32_t rten_stage_inputs(rten_aot_model *model, const DLTensor *inputs) {
     const rten_tensor_spec *spec = &rten_aot_desc.inputs[i];
     const char *data = data_of(&inputs[i]);
     int64_t bytes = 0;
-    (void)rten_tensor_bytes(inputs[i].shape, inputs[i].ndim, spec->dtype_bits, &bytes);
+    (void)tensor_bytes(inputs[i].shape, inputs[i].ndim, spec->dtype_bits, &bytes);
     if (bytes == 0) {
       data = nothing;
     } else if (!is_aligned(data)) {
@@ -146,7 +161,7 @@ int32_t rten_resolve_output(rten_aot_model *model, int32_t index) {
     int64_t dim = spec->dims[axis];
     dims[axis] = dim >= 0 ? dim : dim == RTEN_DIM_COMPUTED ? computed[axis] : model->syms[-1 - dim];
   }
-  if (!rten_tensor_bytes(dims, spec->ndim, spec->dtype_bits, &model->out_bytes[index])) {
+  if (!tensor_bytes(dims, spec->ndim, spec->dtype_bits, &model->out_bytes[index])) {
     rten_text shape = {{0}, 0};
     return rten_error(RTEN_AOT_RUN_FAILED, "output \"%s\" would have the impossible shape %s",
                       spec->name, rten_shape_text(&shape, dims, spec->ndim));

@@ -1,6 +1,4 @@
 /* What objects made by TVM expect of its runtime (tvm/runtime/c_backend_api.h). */
-#include <stdlib.h>
-
 #include "runtime.h"
 
 static void *allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
@@ -13,7 +11,8 @@ static void *allocate(int device_type, int device_id, uint64_t bytes, int code, 
 
 static int release(int device_type, int device_id, void *data) {
   (void)device_type, (void)device_id;
-  free(data);
+  rten_block block = {data, 0};
+  rten_release(&block);
   return 0;
 }
 

@@ -217,7 +217,8 @@ def power(ctx: OpContext, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     if numbers is not None and numbers.size == 1 and numbers.ndim <= ctx.rank(base):
         if numbers.item() == 1:
             return base
-        if numbers.item() in (2, 3):
+        # An integer to a float power does not wrap as products do.
+        if numbers.item() in (2, 3) and floats != (False, True):
             square = emit(ctx, "multiply", base, base)
             return square if numbers.item() == 2 else emit(ctx, "multiply", square, base)
     if floats[0]:

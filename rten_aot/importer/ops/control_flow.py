@@ -17,6 +17,7 @@ from rten_aot.format.graph import Graph
 from rten_aot.importer.context import Check, GraphState, OpContext
 from rten_aot.importer.registry import op
 from rten_aot.importer.sequences import TensorSequence
+from rten_aot.importer.sizes import one_element
 from rten_aot.importer.translate import (
     CaptureScope,
     ImportedFunction,
@@ -40,8 +41,7 @@ def if_(ctx: OpContext, condition: relax.Expr) -> list[relax.Expr]:
     taken to be true, which is checked at run time.
     """
     graphs = [ctx.attrs.graph("then_branch"), ctx.attrs.graph("else_branch")]
-    if any(size != 1 for size in ctx.shape(condition)):
-        ctx.shape_error("the condition must have one element")
+    one_element(ctx, condition, "the condition")
     known = ctx.contents(condition)
     truth = None if known is None else known.flat[0]
     if truth is not None and not isinstance(truth, tvm.ir.Expr):

@@ -15,7 +15,9 @@ from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.convert import convert_to
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import at_least
+from rten_aot.importer.volumes import convolve, convolve_transposed
 from rten_aot.importer.windows import (
+    Windows,
     as_line,
     as_plane,
     fixed_pads,
@@ -53,7 +55,7 @@ def _with_bias(ctx: OpContext, x: relax.Expr, bias: relax.Expr | None) -> relax.
     if ctx.rank(bias) != 1:
         ctx.shape_error(f"the bias has rank {ctx.rank(bias)}, not 1")
     channels = ctx.equal_dims(ctx.shape(x)[1], ctx.shape(bias)[0], "sizes of bias and result")
-    return ctx.call("add", x, ctx.reshape(bias, [1, channels, 1, 1]))
+    return ctx.call("add", x, ctx.reshape(bias, [1, channels, *[1] * (ctx.rank(x) - 2)]))
 
 
 def _convolve(ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
@@ -69,19 +71,11 @@ def _convolve(ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | N
         ctx.fail("weights of unknown output channels are not supported")
     if results % groups:
         ctx.shape_error(f"{results} output channels cannot be divided into {groups} groups")
-    result = ctx.call(
-        "conv",
-        plane,
-        weights,
-        ctx.shape_expr(windows.pads),
-        strides=windows.strides,
-        dilations=windows.dilations,
-        groups=groups,
-    )
+    result = convolve(ctx, plane, weights, windows, groups)
     return as_line(ctx, _with_bias(ctx, result, bias), rank)
 
 
-@op("Conv", limits="one or two spatial axes")
+@op("Conv")
 def conv(
     ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None = None
 ) -> relax.Expr:
@@ -91,7 +85,7 @@ def conv(
     return _convolve(ctx, x, w, bias)
 
 
-@op("ConvInteger", limits="one or two spatial axes")
+@op("ConvInteger")
 def conv_integer(
     ctx: OpContext,
     x: relax.Expr,
@@ -126,7 +120,7 @@ def _centred(
     return ctx.call("subtract", convert_to(ctx, x, "int32"), shift)
 
 
-@op("ConvTranspose", limits="one or two spatial axes")
+@op("ConvTranspose")
 def conv_transpose(
     ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None = None
 ) -> relax.Expr:
@@ -148,21 +142,13 @@ def conv_transpose(
     pads = fixed_pads(ctx, rank)
     if ctx.attrs.enum("auto_pad", {"Same": True, "NotSet": False}, "NotSet"):
         pads, extra = _same_pads(kernel, strides, extra)
-    for d in (0, 1):
-        full = (sizes[d] - 1) * strides[d] + kernel[d] + extra[d]
+    windows = Windows(kernel, strides, [1] * len(kernel), list(pads))
+    for d, size in enumerate(sizes):
+        full = (size - 1) * strides[d] + kernel[d] + extra[d]
         message = "the padding is larger than the result"
-        at_least(ctx, simplified(ctx, full), pads[d] + pads[d + 2], message)
-        at_least(ctx, sizes[d], 1, "the input has no elements along a spatial axis")
-    result = ctx.call(
-        "conv_transpose",
-        plane,
-        weights,
-        ctx.shape_expr(pads),
-        strides=strides,
-        dilations=[1, 1],
-        output_padding=extra,
-        groups=groups,
-    )
+        at_least(ctx, simplified(ctx, full), windows.pad_of(d), message)
+        at_least(ctx, size, 1, "the input has no elements along a spatial axis")
+    result = convolve_transposed(ctx, plane, weights, windows, extra, groups)
     return as_line(ctx, _with_bias(ctx, result, bias), rank)
 
 

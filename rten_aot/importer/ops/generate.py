@@ -16,7 +16,7 @@ from rten_aot.importer.ops.convert import convert_to
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import measured, sizes
-from rten_aot.importer.sizes import ceil_div, maximum, text
+from rten_aot.importer.sizes import ceil_div, maximum, one_element
 
 _DTYPES = {"Int32": "int32", "Float": "float32", "Int8": "int8", "UInt8": "uint8"}
 
@@ -26,8 +26,6 @@ def constant_of_shape(ctx: OpContext, shape: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
     value = ctx.attrs.scalar("value", default=0.0)
     wanted = sizes(ctx, shape, "the shape")
-    if any(isinstance(s, int) and s < 0 for s in wanted):
-        ctx.shape_error("a size is negative")
     dtype = "int32" if isinstance(value, int) else "float32"
     if small(wanted):
         return ctx.known(np.full(wanted, value, dtype=object), dtype)
@@ -39,8 +37,8 @@ def range_(ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Ex
     """https://onnx.ai/onnx/operators/onnx__Range.html."""
     operands = [start, limit, delta]
     check_same_type(ctx, *operands)
-    if any(size != 1 for x in operands for size in ctx.shape(x)):
-        ctx.shape_error("start, limit and delta must have one element each")
+    for x in operands:
+        one_element(ctx, x, "each of start, limit and delta")
     if any(ctx.contents(x) is None for x in operands):
         return _computed_range(ctx, start, limit, delta)
     values = [_element(ctx, x) for x in operands]
@@ -102,9 +100,7 @@ def one_hot(
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(indices) + 1)
-    count = sizes(ctx, convert_to(ctx, depth, "int32"), "depth")
-    if len(count) != 1 or (isinstance(count[0], int) and count[0] < 0):
-        ctx.shape_error(f"depth {text(count)} is no size")
+    count = sizes(ctx, one_element(ctx, convert_to(ctx, depth, "int32"), "depth"), "depth")
     if ctx.rank(values) != 1:
         ctx.shape_error(f"values have rank {ctx.rank(values)}; needed: 1")
     ctx.equal_dims(ctx.shape(values)[0], 2, "values must be two; sizes")
@@ -119,8 +115,7 @@ def trilu(ctx: OpContext, x: relax.Expr, k: relax.Expr | None = None) -> relax.E
         ctx.shape_error(f"the input has rank {ctx.rank(x)}; needed: 2 or more")
     diagonal: relax.Expr = ctx.shape_expr([0])
     if k is not None:
-        if any(size != 1 for size in ctx.shape(k)):
-            ctx.shape_error("k must have one element")
+        one_element(ctx, k, "k")
         known = ctx.contents(k)
         diagonal = k if known is None else ctx.shape_expr(ctx.ints(k, "k"))
     return ctx.call("trilu", x, diagonal, upper=upper)

@@ -10,7 +10,7 @@ import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted her
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
-from rten_aot.importer.sizes import broadcast, expr, maximum, product, quotient, text
+from rten_aot.importer.sizes import at_least, broadcast, expr, product, quotient, text
 
 
 def permute(ctx: OpContext, x: relax.Expr, axes: list[int]) -> relax.Expr:
@@ -35,8 +35,8 @@ def reshape(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
     old, wanted = ctx.shape(x), ctx.ints(shape, "the new shape")
     new: list[Size] = []
     for i, size in enumerate(wanted):
-        if isinstance(size, int) and size < -1:
-            ctx.shape_error(f"{size} is no size")
+        if not isinstance(size, int) or size != -1:
+            at_least(ctx, size, 0, f"the new shape: {size} is negative")
         if isinstance(size, int) and size == 0 and not allow_zero:
             if i >= len(old):
                 ctx.shape_error(f"size {i} is to be copied, but the input has rank {len(old)}")
@@ -214,12 +214,10 @@ def tile(ctx: OpContext, x: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     spaced: list[Size] = []
     joined: list[Size] = []
     for count, size in zip(counts, shape, strict=True):
-        if isinstance(count, int) and count < 0:
-            ctx.shape_error(f"{count} is no number of repeats")
         joined.append(product([count, size]))
         if not (isinstance(count, int) and count == 1):
             split.append(1)
-            spaced.append(count if isinstance(count, int) else maximum(count, 0))
+            spaced.append(count)
         split.append(size)
         spaced.append(size)
     return ctx.reshape(spread(ctx, ctx.reshape(x, split), spaced), joined)

@@ -16,7 +16,7 @@ from rten_aot.importer.ops.control_flow import Captures
 from rten_aot.importer.registry import all_operators, op
 from rten_aot.importer.runtime_sizes import measured
 from rten_aot.importer.sequences import TensorSequence
-from rten_aot.importer.sizes import expr, text
+from rten_aot.importer.sizes import expr, one_element, text
 from rten_aot.importer.translate import (
     captured,
     fresh_sizes,
@@ -48,9 +48,10 @@ def loop(
     Without a condition, what the body says of it counts only if there is no limit either.
     """
     body = _Body(ctx, ctx.attrs.graph("body"), list(initial))
-    for name, x in (("trip count", trips), ("condition", condition)):
-        if x is not None and any(size != 1 for size in ctx.shape(x)):
-            ctx.shape_error(f"the {name} must have one element")
+    if trips is not None:
+        trips = one_element(ctx, trips, "the trip count")
+    if condition is not None:
+        condition = one_element(ctx, condition, "the condition")
     results = _unrolled(body, _number(ctx, trips), trips is not None, condition)
     return _repeated(body, trips, condition) if results is None else results
 

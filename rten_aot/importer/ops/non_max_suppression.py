@@ -9,6 +9,7 @@ from rten_aot.importer.context import OpContext
 from rten_aot.importer.elementwise import FLOATS, check_type
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import measured
+from rten_aot.importer.sizes import one_element
 
 _ORDERS = {"TopLeftBottomRight": False, "CenterWidthHeight": True}
 
@@ -40,8 +41,7 @@ def non_max_suppression(
     limits = {"count": most, "overlap": overlap, "score": least}
     given = {name: x for name, x in limits.items() if x is not None}
     for name, x in given.items():
-        if any(size != 1 for size in ctx.shape(x)):
-            ctx.shape_error(f"the limit of {name} must have one element")
+        one_element(ctx, x, f"the limit of {name}")
         check_type(ctx, x, ("int32",) if name == "count" else FLOATS)
     total, starts, chosen, _ = ctx.call(
         "nms_select", boxes, scores, *given.values(), given=list(given), centered=centered

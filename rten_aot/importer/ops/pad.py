@@ -9,13 +9,13 @@ import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
-from rten_aot.importer.runtime_sizes import sizes
-from rten_aot.importer.sizes import at_least, expr, text
+from rten_aot.importer.runtime_sizes import counted, measured, sizes
+from rten_aot.importer.sizes import at_least, expr, minimum, text
 
 _MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
 
 
-@op("Pad", limits="axes must be known at compile time")
+@op("Pad")
 def pad(
     ctx: OpContext,
     x: relax.Expr,
@@ -25,17 +25,8 @@ def pad(
 ) -> relax.Expr:
     """More elements, or fewer, before and after those of some axes."""
     mode = ctx.attrs.enum("mode", _MODES, default="Constant")
-    counts, shape = sizes(ctx, pads, "pads", signed=True), ctx.shape(x)
-    places = list(range(len(shape)))
-    if axes is not None:
-        places = []
-        for axis in ctx.ints(axes, "axes"):
-            if not isinstance(axis, int):
-                ctx.fail("axes must be constant")
-            places.append(ctx.normalize_axis(axis, len(shape), "axes"))
-    if len(counts) != 2 * len(places):
-        ctx.shape_error(f"{len(counts)} pads are given for {len(places)} axes")
-    befores, afters = counts[: len(places)], counts[len(places) :]
+    shape = ctx.shape(x)
+    places, befores, afters = _counts(ctx, pads, axes, len(shape))
     padded = []
     for axis, before, after in zip(places, befores, afters, strict=True):
         if _zero(before) and _zero(after):
@@ -70,13 +61,52 @@ def pad(
     )
 
 
+def _counts(
+    ctx: OpContext, pads: relax.Expr, axes: relax.Expr | None, rank: int
+) -> tuple[list[int], list[Size], list[Size]]:
+    """The axes that are padded, each once, and the pads before and behind them."""
+    if axes is not None and ctx.contents(axes) is None:
+        return _computed_counts(ctx, pads, axes, rank)
+    places = list(range(rank))
+    if axes is not None:
+        places = []
+        for axis in ctx.ints(axes, "axes"):
+            if not isinstance(axis, int):
+                ctx.fail("axes must be constant")
+            places.append(ctx.normalize_axis(axis, rank, "axes"))
+        if len(set(places)) < len(places):
+            ctx.shape_error(f"axes {places} name one axis twice")
+    counts = sizes(ctx, pads, "pads", signed=True)
+    if len(counts) != 2 * len(places):
+        ctx.shape_error(f"{len(counts)} pads are given for {len(places)} axes")
+    return places, counts[: len(places)], counts[len(places) :]
+
+
+def _computed_counts(
+    ctx: OpContext, pads: relax.Expr, axes: relax.Expr, rank: int
+) -> tuple[list[int], list[Size], list[Size]]:
+    """All axes, those that a run does not name with pads of 0."""
+    count, given = counted(ctx, axes, "axes"), counted(ctx, pads, "pads")
+    if given != 2 * count:
+        ctx.shape_error(f"{given} pads are given for {count} axes")
+    if count == 0:
+        return [], [], []
+    if count > rank:
+        ctx.shape_error(f"{count} axes are named of a tensor of rank {rank}")
+    vector = ctx.call("pads_by_axis", pads, axes, rank=rank, node=ctx.node_index)
+    values = measured(ctx, vector, 2 * rank, "pads", signed=range(2 * rank))
+    return list(range(rank)), values[:rank], values[rank:]
+
+
 def _check_source(ctx: OpContext, size: Size, before: Size, after: Size) -> None:
-    message = "an empty axis has nothing to repeat"
+    """What modes repeat must be there, after elements have been removed."""
+    message = "an axis without elements has nothing to repeat"
+    kept = size + minimum(before, 0) + minimum(after, 0)
     if isinstance(before, int) and isinstance(after, int):
-        at_least(ctx, size, 1, message)
+        at_least(ctx, kept, 1 if max(before, after) > 0 else 0, message)
     else:
         nothing = tirx.And(expr(before) <= expr(0), expr(after) <= expr(0))
-        ctx.require(tirx.Or(expr(size) >= expr(1), nothing), message)
+        ctx.require(tirx.Or(expr(kept) >= expr(1), nothing), message)
 
 
 def _zero(count: Size) -> bool:

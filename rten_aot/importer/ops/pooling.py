@@ -9,6 +9,7 @@ from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
 from rten_aot.importer.registry import op
 from rten_aot.importer.sizes import ceil_div, choose, expr
+from rten_aot.importer.volumes import pool
 from rten_aot.importer.windows import (
     Windows,
     as_line,
@@ -21,17 +22,19 @@ from rten_aot.importer.windows import (
 
 
 def _windows(ctx: OpContext, x: relax.Expr, rank: int) -> tuple[Windows, list[Size]]:
-    """The windows and how many of them there are along height and width."""
+    """The windows and how many of them there are along each spatial axis."""
     kernel = per_axis(ctx, "kernel_size", rank)
     ceil_mode = ctx.attrs.bool("ceil_mode", default=False)
     sizes = ctx.shape(x)[2:]
-    windows = read_windows(ctx, sizes, kernel, [1, 1], rank)
-    return windows, [_count(ctx, sizes[d], windows, d, ceil_mode=ceil_mode) for d in (0, 1)]
+    windows = read_windows(ctx, sizes, kernel, [1] * len(kernel), rank)
+    return windows, [
+        _count(ctx, size, windows, d, ceil_mode=ceil_mode) for d, size in enumerate(sizes)
+    ]
 
 
 def _count(ctx: OpContext, size: Size, windows: Windows, axis: int, *, ceil_mode: bool) -> Size:
     stride = windows.strides[axis]
-    room = simplified(ctx, size + windows.pad_of(axis) - windows.reach(axis))
+    room = simplified(ctx, windows.room(axis, size))
     if not ceil_mode:
         whole = room // stride if isinstance(room, int) else tirx.floordiv(room, expr(stride))
         return simplified(ctx, whole + 1)
@@ -43,14 +46,14 @@ def _count(ctx: OpContext, size: Size, windows: Windows, axis: int, *, ceil_mode
     return simplified(ctx, choose(expr(start) >= expr(end), count - 1, count))
 
 
-@op("MaxPool", limits="one or two spatial axes")
+@op("MaxPool")
 def max_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__MaxPool.html."""
     check_type(ctx, x, ALL_TYPES)
     return _pool(ctx, x, "max_pool")
 
 
-@op("AveragePool", limits="one or two spatial axes")
+@op("AveragePool")
 def average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__AveragePool.html."""
     check_type(ctx, x, FLOATS)
@@ -62,16 +65,7 @@ def _pool(ctx: OpContext, x: relax.Expr, name: str, **attrs: bool) -> relax.Expr
     rank = spatial_rank(ctx, x)
     plane = as_plane(ctx, x)
     windows, sizes = _windows(ctx, plane, rank)
-    result = ctx.call(
-        name,
-        plane,
-        ctx.shape_expr(windows.pads),
-        ctx.shape_expr(sizes),
-        kernel=windows.kernel,
-        strides=windows.strides,
-        dilations=windows.dilations,
-        **attrs,
-    )
+    result = pool(ctx, name, plane, windows, sizes, **attrs)
     return as_line(ctx, result, rank)
 
 

@@ -15,7 +15,10 @@ from rten_aot.importer.context import Contents, OpContext
 from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
 from rten_aot.importer.known import Element, as_expr, is_symbolic, numbers_of, whole
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import at_least
+from rten_aot.importer.runtime_sizes import counted, measured
+from rten_aot.importer.sizes import at_least, expr, one_element, product
+
+_LIMITS = "with keepdims 0, the number of axes must be known at compile time"
 
 Pair = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 NumPy = Callable[..., npt.NDArray[Any]]
@@ -25,12 +28,39 @@ def _axes(ctx: OpContext, axes: relax.Expr | None, rank: int) -> list[int]:
     """The reduced axes, counted from 0, each once; all if none are given."""
     stated: Sequence[Any] | None = ctx.attrs.optional_ints("axes")
     if axes is not None:
-        stated = ctx.ints(axes, "axes")
+        stated = None if ctx.shape(axes) == [0] else ctx.ints(axes, "axes")
     if not stated:
         return list(range(rank))
     if any(is_symbolic(axis) for axis in stated):
         ctx.fail("axes must be constant")
     return sorted({ctx.normalize_axis(int(axis), rank, "axes") for axis in stated})
+
+
+def _over_computed_axes(
+    ctx: OpContext, call: str, x: relax.Expr, axes: relax.Expr, *, keep_dims: bool
+) -> relax.Expr:
+    """A reduction over axes that are known at run time only."""
+    if ctx.dtype(axes) != "int32":
+        ctx.shape_error(f"axes are {ctx.dtype(axes)}; needed: int32")
+    rank, shape = ctx.rank(x), ctx.shape_expr(ctx.shape(x))
+    if rank == 0:
+        ctx.equal_dims(product(ctx.shape(axes)), 0, "a scalar has no axes; sizes")
+        return ctx.call(call, x, axes=[])
+    left = rank - (0 if keep_dims else counted(ctx, axes, "axes"))
+    if left < 0:
+        ctx.shape_error(f"{rank - left} axes are named of a tensor of rank {rank}")
+    vector = ctx.call("reduced_sizes", axes, shape, node=ctx.node_index)
+    values = measured(ctx, vector, 2 * rank, "reduced")
+    kept, extents = (ctx.shape_expr(values[start : start + rank]) for start in (0, rank))
+    result = ctx.call("reduce_by", x, kept, extents, reduction=call)
+    if keep_dims:
+        return result
+    if left == 0:
+        message = "axes name one axis twice"
+        ctx.require(tirx.EQ(expr(product(values[:rank])), expr(1)), message)
+        return ctx.reshape(result, [])
+    vector = ctx.call("axes_sizes", axes, kept, insert=False, node=ctx.node_index)
+    return ctx.reshape(result, measured(ctx, vector, left, "shape"))
 
 
 def _without(ctx: OpContext, x: relax.Expr, axes: Sequence[int]) -> relax.Expr:
@@ -91,10 +121,13 @@ def _reduction(
 ) -> None:
     """Register a reduction: ``numbers`` is NumPy's, ``pair`` that of two sizes."""
 
-    @op(name)
+    @op(name, limits=_LIMITS)
     def convert(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
         check_type(ctx, x, types)
         keep_dims = ctx.attrs.bool("keep_dims")
+        if axes is not None and ctx.contents(axes) is None and ctx.shape(axes) != [0]:
+            ctx.attrs.ignore("axes", "the input takes its place")
+            return _over_computed_axes(ctx, call, x, axes, keep_dims=keep_dims)
         over = _axes(ctx, axes, ctx.rank(x))
         folded = _fold(ctx, x, over, numbers, pair, keep_dims=keep_dims)
         if folded is not None:
@@ -139,13 +172,17 @@ _position("ArgMax", "arg_max")
 _position("ArgMin", "arg_min")
 
 
-@op("CumSum", limits="the axis must be known at compile time")
+@op("CumSum")
 def cumsum(ctx: OpContext, x: relax.Expr, axis: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__CumSum.html, neither exclusive nor reverse."""
-    values = ctx.ints(axis, "axis")
-    if len(values) != 1 or not isinstance(values[0], int):
-        ctx.fail("axis must be one constant")
-    along = ctx.normalize_axis(values[0], ctx.rank(x))
+    check_type(ctx, axis, ("int32",))
+    axis = one_element(ctx, axis, "the axis")
+    known, shape = numbers_of(ctx, axis), ctx.shape(x)
+    if known is None:
+        vector = ctx.call("around_axis", axis, ctx.shape_expr(shape), node=ctx.node_index)
+        lined = ctx.reshape(x, measured(ctx, vector, 3, "around_axis"))
+        return ctx.reshape(ctx.call("cumsum", lined, axis=1), shape)
+    along = ctx.normalize_axis(int(known), len(shape))
     numbers = numbers_of(ctx, x)
     if numbers is not None and ctx.dtype(x) != "float32":
         return ctx.known(np.cumsum(numbers, along, dtype="int64"), ctx.dtype(x))

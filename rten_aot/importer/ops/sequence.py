@@ -15,6 +15,7 @@ from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
 from rten_aot.importer.sequences import TensorSequence
+from rten_aot.importer.sizes import one_element
 
 _LIMITS = "the length of the sequence must be known at compile time"
 _TYPES = ("Int32", "Float", "Int8", "UInt8")
@@ -37,8 +38,7 @@ def _tensors(ctx: OpContext, values: Sequence[relax.Expr]) -> TensorSequence:
 
 def _position(ctx: OpContext, position: relax.Expr, end: int) -> int | None:
     """A place counted from 0, in [0, end); None if the model computes it."""
-    if any(size != 1 for size in ctx.shape(position)):
-        ctx.shape_error("the position must have one element")
+    one_element(ctx, position, "the position")
     numbers = numbers_of(ctx, position)
     if numbers is None:
         return None

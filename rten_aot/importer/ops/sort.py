@@ -8,7 +8,7 @@ import rten_aot.dialect.sort  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
-from rten_aot.importer.sizes import at_least
+from rten_aot.importer.sizes import at_least, one_element
 
 
 @op("TopK")
@@ -20,9 +20,7 @@ def top_k(ctx: OpContext, x: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(x))
     largest = ctx.attrs.bool("largest", default=True)
     ctx.attrs.ignore("sorted", "sorted results serve both")
-    counts = sizes(ctx, k, "k")
-    if len(counts) != 1 or (isinstance(counts[0], int) and counts[0] < 0):
-        ctx.shape_error(f"k {counts} is no size")
+    counts = sizes(ctx, one_element(ctx, k, "k"), "k")
     size = ctx.shape(x)[axis]
     at_least(ctx, size, counts[0], f"k is {counts[0]}, but the axis has {size} elements")
     results: list[relax.Expr] = ctx.call(

@@ -25,7 +25,7 @@ from rten_aot.importer.known import (
     numbers_of,
 )
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import expr
+from rten_aot.importer.sizes import expr, one_element
 
 
 def _unary(
@@ -155,21 +155,19 @@ def clip(
     for bound in (low, high):
         if bound is not None and ctx.dtype(bound) != ctx.dtype(x):
             ctx.shape_error(f"the bounds are {ctx.dtype(bound)}, the input is {ctx.dtype(x)}")
-        if bound is not None and any(size != 1 for size in ctx.shape(bound)):
-            ctx.shape_error("the bounds must be scalars")
     result = x if low is None else _bounded(ctx, x, low, upper=False)
     return result if high is None else _bounded(ctx, result, high, upper=True)
 
 
 def _bounded(ctx: OpContext, x: relax.Expr, bound: relax.Expr, *, upper: bool) -> relax.Expr:
-    scalar = ctx.reshape(bound, []) if ctx.rank(bound) else bound
+    scalar = one_element(ctx, bound, "a bound")
     function, combine = (np.minimum, tirx.min) if upper else (np.maximum, tirx.max)
     dtype = ctx.dtype(x)
-    folded = fold(ctx, [x, bound], dtype, function, lambda a, b: combine(as_expr(a), as_expr(b)))
-    if folded is not None and ctx.rank(folded) == ctx.rank(x):
+    folded = fold(ctx, [x, scalar], dtype, function, lambda a, b: combine(as_expr(a), as_expr(b)))
+    if folded is not None:
         return folded
-    numbers = numbers_of(ctx, bound)
-    if numbers is None:
+    numbers = numbers_of(ctx, scalar)
+    number = math.nan if numbers is None else numbers.item()
+    if math.isnan(number):
         return ctx.call("minimum" if upper else "maximum", x, scalar)
-    number = numbers.item()
     return ctx.call("clip", x, low=None if upper else number, high=number if upper else None)
