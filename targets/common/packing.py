@@ -63,3 +63,26 @@ def rows(machine: Machine, width: int, dtype: str = "float32") -> int:
     """The most rows of a register tile of ``width`` columns."""
     vectors = width // lanes(machine, width, dtype)
     return max(1, min(_MAX_ROWS, machine.accumulator_rows(vectors)))
+
+
+_WINOGRAD_CHANNELS = 16
+"""With fewer channels the transformations take longer than what they save."""
+_CACHED_WEIGHTS = 1 << 18
+"""Bytes of weights that stay in the cache from one run to the next, whatever else runs."""
+_CYCLES_PER_BYTE = 0.6
+"""Time that several threads together take to read a byte of weights from memory, in cycles."""
+
+
+def pays_winograd(machine: Machine, out: int, channels: int, tiles: int | None) -> bool:
+    """Whether transformed weights are worth it for a convolution of 3x3 with ``tiles`` of 2x2.
+
+    There are 16 transformed weights for 9 plain ones: with few tiles reading them from memory takes
+    longer than multiplying. ``tiles`` is None if only a run tells the sizes.
+    """
+    if min(out, channels) < _WINOGRAD_CHANNELS:
+        return False
+    weight_bytes = 16 * out * channels * 4
+    if tiles is None or weight_bytes <= _CACHED_WEIGHTS:
+        return True
+    direct_cycles = tiles * 36 * out * channels / (2 * machine.lanes("float32"))
+    return direct_cycles >= _CYCLES_PER_BYTE * weight_bytes
