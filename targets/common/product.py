@@ -23,6 +23,8 @@ _SERIAL_PRODUCTS = 1 << 16
 """Fewer multiplications than this take less time than starting threads."""
 _TASKS = 64
 """Tasks to aim for, so that threads finish at about the same time."""
+_LONGEST_RUN = 64
+"""Tiles in a run at most."""
 _SWITCH_ROWS = 6
 """Tiles with at most so many rows get a shorter version for each smaller number of rows."""
 _SMALL_ROWS = 4
@@ -95,9 +97,8 @@ class ProductLoops:
             block = name("block", self._mod(column, self._blocks))
             group = name("group", self._div(column, self._blocks))
             batch = name("batch", self._div(rest, runs))
-            start = name("start", self._mod(rest, runs) * i64(run))
+            start, count = self._run_bounds(self._mod(rest, runs), run)
             decoded = name.take()
-            count = self._simplify(tirx.min(self._tiles - start, i64(run)))
             return seq(
                 decoded,
                 self._loops.serial(
@@ -166,12 +167,27 @@ class ProductLoops:
             return 1
         run = max(1, half // max(1, p.row_bytes * self._most_rows))
         tiles, batches = constant_int(self._tiles), constant_int(p.batches)
-        if tiles is not None:
-            run = min(run, max(1, tiles))
-            if blocks is not None and batches is not None:
-                tasks = batches * tiles * p.groups * blocks
-                run = min(run, max(1, tasks // _TASKS))
-        return min(run, 64)
+        run = min(run, _LONGEST_RUN)
+        if not tiles:
+            return run
+        if blocks is not None and batches is not None:
+            tasks = batches * tiles * p.groups * blocks
+            run = min(run, max(1, tasks // _TASKS))
+        return max(1, -(-tiles // -(-tiles // run)))  # as even as may be
+
+    def _run_bounds(self, number: Expr, run: int) -> tuple[Expr, Expr]:
+        """The first tile of a run and how many there are: where sizes are known, nearly the same.
+
+        Threads get equal numbers of runs.
+        """
+        name, tiles = self._name, constant_int(self._tiles)
+        if tiles is None:
+            start = name("start", number * i64(run))
+            return start, self._simplify(tirx.min(self._tiles - start, i64(run)))
+        runs = -(-tiles // run)
+        short, longer = divmod(tiles, runs)
+        start = name("start", number * i64(short) + tirx.min(number, i64(longer)))
+        return start, self._simplify(i64(short) + tirx.Cast("int64", number < i64(longer)))
 
     # -- tiles ----------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class _Winograd:
         """
         tile_bytes = self._taps * (self._channels + self._out) * 4
         weight_bytes = self._taps * self._channels * self._out * 4
-        room = max(self._ctx.machine.l2_bytes, min(weight_bytes // 4, _LARGE_BLOCK))
+        room = max(self._ctx.machine.l2_bytes, min(weight_bytes // 2, _LARGE_BLOCK))
         most = max(16, room // tile_bytes)
         count = constant_int(self._tiles.count)
         if count is None:
