@@ -6,6 +6,7 @@ right factors are packed side by side. Convolutions and matrix products say what
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ _SWITCH_ROWS = 6
 """Tiles with at most so many rows get a shorter version for each smaller number of rows."""
 _SMALL_ROWS = 4
 """Rows of the small tiles that the others are finished with."""
+_FETCHING_ROWS = 4
+"""With fewer rows than this the right factors are read too fast for fetching them ahead."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Product:
     """Statements to put before a tile, and its left and right factors."""
     emit: Callable[[Block, Expr, Expr, Expr], Sequence[Stmt]]
     """Stores of (row in the tile, column of the block, sum)."""
+    is_packed: bool
+    """Whether the right factors of a block lie one after the other, blocks as well."""
 
 
 class ProductLoops:
@@ -163,7 +168,7 @@ class ProductLoops:
         p = self._product
         half = self._ctx.machine.l2_bytes // 2
         blocks = constant_int(self._blocks)
-        if blocks is not None and p.groups * blocks * p.width * self._sum_length() * 4 <= half:
+        if self._weights_fit():
             return 1
         run = max(1, half // max(1, p.row_bytes * self._most_rows))
         tiles, batches = constant_int(self._tiles), constant_int(p.batches)
@@ -174,6 +179,14 @@ class ProductLoops:
             tasks = batches * tiles * p.groups * blocks
             run = min(run, max(1, tasks // _TASKS))
         return max(1, -(-tiles // -(-tiles // run)))  # as even as may be
+
+    def _weights_fit(self) -> bool:
+        """Whether all right factors surely stay in the level-2 cache."""
+        p, blocks = self._product, constant_int(self._blocks)
+        if blocks is None:
+            return False
+        size = p.groups * blocks * p.width * self._sum_length() * 4
+        return size <= self._ctx.machine.l2_bytes // 2
 
     def _run_bounds(self, number: Expr, run: int) -> tuple[Expr, Expr]:
         """The first tile of a run and how many there are: where sizes are known, nearly the same.
@@ -246,6 +259,10 @@ class ProductLoops:
         p = self._product
         shape = Shape(at.rows, p.width, self._lanes)
         before, left, right = p.operands(at)
+        ahead = None
+        if p.is_packed and at.rows >= _FETCHING_ROWS and not self._weights_fit():
+            following = dataclasses.replace(at, block=at.block + i64(1))
+            ahead = p.operands(following)[2]
 
         def finish(row: Expr, value: Callable[[Expr], Expr]) -> Stmt:
             def columns(valid: Expr | int) -> Stmt:
@@ -255,7 +272,7 @@ class ProductLoops:
 
             return self._each_width(at.block, columns)
 
-        return seq(before, product_tile(self._loops, shape, p.reduce, left, right, finish))
+        return seq(before, product_tile(self._loops, shape, p.reduce, left, right, finish, ahead))
 
     def _each_width(self, block: Expr, columns: Callable[[Expr | int], Stmt]) -> Stmt:
         """The last block of columns may be narrower."""

@@ -180,6 +180,7 @@ class _Winograd:
             row_bytes=4 * channels,
             operands=operands,
             emit=emit,
+            is_packed=True,
         )
         return ProductLoops(self._ctx, product, Names(self._loops)).build()
 

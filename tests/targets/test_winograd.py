@@ -76,7 +76,10 @@ def check(case: Case, kernel: Kernel, seed: int = 0) -> None:
     packed = pack_winograd(w, columns(kernel.machine, case.out))
     result = kernel(x, packed, bias, residual)
     np.testing.assert_allclose(
-        result, np.maximum(plain + bias + residual, 0), rtol=1e-5, atol=1e-5 * abs(plain).max(initial=1)
+        result,
+        np.maximum(plain + bias + residual, 0),
+        rtol=1e-5,
+        atol=1e-5 * abs(plain).max(initial=1),
     )
 
 
