@@ -198,7 +198,7 @@ class _Emitter:
             return self._loops.serial(
                 "square",
                 count(inner),
-                lambda i: square(self._loops, self._nest, at, along, base, first(i, inner), side),
+                lambda i: square(self._nest, at, along, base, first(i, inner), side),
             )
 
         return self._outer([*outer, blocks], body)

@@ -10,7 +10,7 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.access import Nest
 from rten_aot.targets.common.expr import constant_int, element_bits, i64
-from rten_aot.targets.common.loops import Loops, seq
+from rten_aot.targets.common.loops import seq
 from rten_aot.targets.common.stages import Axis
 
 _SMALLEST = 4
@@ -18,9 +18,9 @@ _SMALLEST = 4
 
 
 def square_side(nest: Nest, other: int, lanes: int) -> int | None:
-    """The side of the squares for a nest that only moves elements, whose source lies along ``other``.
+    """The side of the squares for a nest whose source lies along axis ``other``.
 
-    None if the nest does anything else, or is too narrow for a square.
+    None if the nest does more than move elements, or is too narrow for a square.
     """
     if len(nest.values) != 1 or not isinstance(nest.values[0], TensorLoad):
         return None
@@ -40,15 +40,9 @@ def square_side(nest: Nest, other: int, lanes: int) -> int | None:
 
 
 def square(
-    loops: Loops,
-    nest: Nest,
-    at: Mapping[tirx.Var, Expr],
-    along: Axis,
-    base: Expr,
-    start: Expr,
-    side: int,
+    nest: Nest, at: Mapping[tirx.Var, Expr], along: Axis, base: Expr, start: Expr, side: int
 ) -> Stmt:
-    """One square: elements from ``base`` on axis ``along``, from ``start`` on the innermost axis."""
+    """One square, which begins at ``base`` of axis ``along`` and ``start`` of the innermost one."""
     inner = nest.axes[-1]
     dtype = f"{nest.loads[0].buffer.ty.dtype}x{side}"
     stmts: list[Stmt] = []
@@ -85,7 +79,12 @@ def _from(indices: Sequence[Expr], lanes: int) -> list[Expr]:
 
 
 def _exchanged(side: int, step: int) -> tuple[list[Expr], list[Expr]]:
-    """The lanes of two rows that are ``step`` apart, after their blocks of ``step`` are exchanged."""
+    """Lanes of two rows that are ``step`` apart: the blocks of ``step`` on the diagonal stay."""
     low = [lane + side - step if lane & step else lane for lane in range(side)]
     high = [lane + side if lane & step else lane + step for lane in range(side)]
-    return ([tirx.IntImm("int32", lane) for lane in lanes] for lanes in (low, high))
+    return [_i32(lane) for lane in low], [_i32(lane) for lane in high]
+
+
+def _i32(value: int) -> Expr:
+    """A lane number as Shuffle takes it."""
+    return tirx.IntImm("int32", value)

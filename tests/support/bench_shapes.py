@@ -24,6 +24,7 @@ from tests.support.bench import interleaved_medians
 
 CHANNELS = (8, 12, 16, 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
 ODD_CHANNELS = (3, 5, 7, 11, 13, 17, 23, 29, 37, 51, 67, 100, 130, 250)
+LENGTHS = (64, 100, 128, 250, 256, 384, 512, 768, 1000, 1024, 2048)
 PLANES = (7, 10, 14, 20, 28, 40, 56, 80, 112)
 MOST_PRODUCTS = 4e8
 """Larger layers take long, and tell no more."""
@@ -72,12 +73,11 @@ def _grouped(pick: random.Random) -> Layer:
     while True:
         groups = pick.choice((2, 3, 4, 8))
         channels, out = (groups * pick.choice((4, 8, 12, 16, 24, 32, 64)) for _ in range(2))
-        size, kernel = (pick.choice(PLANES), pick.choice(PLANES)), pick.choice((1, 3))
+        size = pick.choice(PLANES), pick.choice(PLANES)
+        kernel, stride = pick.choice((1, 3)), pick.choice((1, 2))
         products = channels * out / groups * math.prod(size) * kernel**2
         if 1e5 < products < MOST_PRODUCTS:
-            return _convolution(
-                "grouped", channels, out, *size, kernel, pick.choice((1, 2)), groups
-            )
+            return _convolution("grouped", channels, out, *size, kernel, stride, groups)
 
 
 def _convolution(
