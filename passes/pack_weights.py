@@ -6,6 +6,7 @@ touches a weight again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,7 +136,9 @@ class PackWeights(Rewriter):
         inner, n = w.shape
         if n == 1:
             return value  # a product with a vector reads the vector as it is
-        width = columns(self._machine, n, wide=True)
+        leading = [_known(size) for size in a.ty.shape.values[:-1]]
+        height = None if None in leading else math.prod(leading)
+        width = columns(self._machine, n, wide=True, height=height)
         self._note(f"matrix product: {inner}x{n} in blocks of {width} columns")
         return call("gemm_packed", a, relax.const(pack_gemm(w, width)), n=n)
 
@@ -209,7 +212,10 @@ def _is_float(expr: relax.Expr) -> bool:
 
 
 def _size(expr: relax.Expr, axis: int) -> int | None:
-    size = expr.ty.shape.values[axis]
+    return _known(expr.ty.shape.values[axis])
+
+
+def _known(size: tirx.Expr) -> int | None:
     return int(size.value) if isinstance(size, tirx.IntImm) else None
 
 

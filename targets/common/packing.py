@@ -15,11 +15,19 @@ _FEW_VECTORS_COST = 1.2
 """A tile one vector wide loads about as many values as it multiplies."""
 
 
-def columns(machine: Machine, count: int, dtype: str = "float32", *, wide: bool = False) -> int:
+def columns(
+    machine: Machine,
+    count: int,
+    dtype: str = "float32",
+    *,
+    wide: bool = False,
+    height: int | None = None,
+) -> int:
     """Columns of a register tile, and lanes of a packed weight, for ``count`` output columns.
 
     ``wide`` asks for tiles of few rows, whose shorter versions, for a number of rows that is known
-    at run time only, are few as well; the others read the packed weight fewer times.
+    at run time only, are few as well; the others read the packed weight fewer times. ``height`` is
+    the number of rows in all, if it is known: few rows are best taken all at once.
     """
     vector = machine.lanes(dtype)
     if count < vector:
@@ -27,20 +35,25 @@ def columns(machine: Machine, count: int, dtype: str = "float32", *, wide: bool 
         while narrow < count:
             narrow *= 2
         return narrow
-    return vector * _vectors(machine, count, vector, wide=wide)
+    return vector * _vectors(machine, count, vector, wide, height)
 
 
-def _vectors(machine: Machine, count: int, vector: int, *, wide: bool) -> int:
-    """Vectors in a row: least waste first, then the preferred number."""
+def _vectors(machine: Machine, count: int, vector: int, wide: bool, height: int | None) -> int:
+    """Vectors in a row: fewest passes over the weight, least waste, then the preferred number."""
     preferred = _preferred_vectors(machine, wide=wide)
 
-    def cost(vectors: int) -> tuple[float, int]:
+    def passes(vectors: int) -> int:
+        if height is None or height > _MAX_ROWS:
+            return 0
+        return height if vectors == 1 else -(-height // rows(machine, vectors * vector))
+
+    def cost(vectors: int) -> tuple[int, float, int]:
         width = vectors * vector
         padded = -(-count // width) * width
         waste = padded * (_FEW_VECTORS_COST if vectors == 1 else 1.0)
-        return waste, abs(vectors - preferred)
+        return passes(vectors), waste, abs(vectors - preferred)
 
-    candidates = [v for v in (1, 2, 3, 4) if machine.accumulator_rows(v) >= 4]
+    candidates = [v for v in range(1, 7) if machine.accumulator_rows(v) >= 4]
     return min(candidates or [1], key=cost)
 
 

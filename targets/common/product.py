@@ -30,8 +30,6 @@ _SWITCH_ROWS = 6
 """Tiles with at most so many rows get a shorter version for each smaller number of rows."""
 _SMALL_ROWS = 4
 """Rows of the small tiles that the others are finished with."""
-_FETCHING_ROWS = 4
-"""With fewer rows than this the right factors are read too fast for fetching them ahead."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,8 @@ class ProductLoops:
         shape = Shape(at.rows, p.width, self._lanes)
         before, left, right = p.operands(at)
         ahead = None
-        if p.is_packed and at.rows >= _FETCHING_ROWS and not self._weights_fit():
+        # A single tile reads its right factors one after the other, which processors foresee.
+        if p.is_packed and constant_int(self._tiles) != 1 and not self._weights_fit():
             following = dataclasses.replace(at, block=at.block + i64(1))
             ahead = p.operands(following)[2]
 
