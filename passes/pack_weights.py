@@ -17,17 +17,21 @@ import tvm
 from tvm import relax, tirx
 
 from rten_aot.dialect.registry import attrs_of, call, op_def
+from rten_aot.dialect.winograd import transform_weight
 from rten_aot.passes.base import Rewriter
 from rten_aot.targets.base import Machine
-from rten_aot.targets.common.packing import columns
+from rten_aot.targets.common.packing import columns, pays_winograd
 
 Array = npt.NDArray[np.float32]
+
+_GEOMETRY = ("groups", "strides", "dilations")
 
 
 class PackWeights(Rewriter):
     """Operators with constant weights become those that take packed weights.
 
-    ``conv(x, w, layout="NHWC")`` --> ``conv_packed(x, packed)`` or ``depthwise(x, packed)``;
+    ``conv(x, w, layout="NHWC")`` --> ``conv_packed(x, packed)``, ``conv_winograd(x, packed)`` or
+    ``depthwise(x, packed)``;
     ``conv_transpose(x, w, layout="NHWC")`` --> ``interleave_phases(conv_packed(x, packed))``;
     ``matmul(a, w)`` --> ``gemm_packed(a, packed)``.
     """
@@ -44,14 +48,14 @@ class PackWeights(Rewriter):
             return value
         match definition.name:
             case "rten.conv":
-                return self._conv(value)
+                return self._conv(var, value)
             case "rten.conv_transpose":
                 return self._conv_transpose(var, value)
             case "rten.matmul":
                 return self._matmul(value)
         return value
 
-    def _conv(self, value: relax.Call) -> relax.Expr:
+    def _conv(self, var: relax.Var, value: relax.Call) -> relax.Expr:
         attrs = attrs_of(value)
         w = _weight(value.args[1])
         if attrs.get("layout", "NCHW") != "NHWC" or w is None or w.size == 0:
@@ -64,11 +68,26 @@ class PackWeights(Rewriter):
             packed = np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))
             return call("depthwise", x, relax.const(packed), pads, **geometry)
         width = columns(self._machine, w.shape[0] // groups)
+        if self._is_winograd(var, value, w):
+            self._note(f"convolution: {_text(w)} transformed, in blocks of {width} channels")
+            packed = pack_winograd(w, width)
+            return call("conv_winograd", x, relax.const(packed), pads, out_channels=w.shape[0])
         self._note(f"convolution: {_text(w)} in blocks of {width} channels")
         packed = pack_conv(w, groups, width)
         return call(
             "conv_packed", x, relax.const(packed), pads, out_channels=w.shape[0], **geometry
         )
+
+    def _is_winograd(self, var: relax.Var, value: relax.Call, w: Array) -> bool:
+        attrs = attrs_of(value)
+        if w.shape[2:] != (3, 3) or [attrs[k] for k in _GEOMETRY] != [1, [1, 1], [1, 1]]:
+            return False
+        sizes = [_size(var, axis) for axis in (0, 1, 2)]
+        tiles = None
+        if None not in sizes:
+            batch, height, width = sizes
+            tiles = batch * -(-height // 2) * -(-width // 2)
+        return pays_winograd(self._machine, w.shape[0], w.shape[1], tiles)
 
     def _conv_transpose(self, var: relax.Var, value: relax.Call) -> relax.Expr:
         attrs = attrs_of(value)
@@ -120,7 +139,9 @@ class PackWeights(Rewriter):
         inner, n = w.shape
         if n == 1:
             return value  # a product with a vector reads the vector as it is
-        width = columns(self._machine, n, wide=True)
+        leading = [_known(size) for size in a.ty.shape.values[:-1]]
+        height = None if None in leading else math.prod(leading)
+        width = columns(self._machine, n, wide=True, height=height)
         self._note(f"matrix product: {inner}x{n} in blocks of {width} columns")
         return call("gemm_packed", a, relax.const(pack_gemm(w, width)), n=n)
 
@@ -139,6 +160,12 @@ def pack_conv(w: Array, groups: int, width: int) -> Array:
     padded[:, :per_group] = w.reshape(groups, per_group, channels, height, breadth)
     split = padded.reshape(groups, blocks, width, channels, height, breadth)
     return np.ascontiguousarray(split.transpose(0, 1, 4, 5, 3, 2))
+
+
+def pack_winograd(w: Array, width: int) -> Array:
+    """OIHW weights of 3x3, transformed, as ``[16, blocks, in, width]``."""
+    transformed = transform_weight(w)
+    return pack_conv(transformed.reshape(-1, w.shape[1], 1, 1), len(transformed), width)[:, :, 0, 0]
 
 
 def pack_gemm(w: Array, width: int) -> Array:
@@ -188,7 +215,10 @@ def _is_float(expr: relax.Expr) -> bool:
 
 
 def _size(expr: relax.Expr, axis: int) -> int | None:
-    size = expr.ty.shape.values[axis]
+    return _known(expr.ty.shape.values[axis])
+
+
+def _known(size: tirx.Expr) -> int | None:
     return int(size.value) if isinstance(size, tirx.IntImm) else None
 
 

@@ -12,6 +12,9 @@ from tvm import relax, tirx
 from rten_aot.codegen.host import Site
 from rten_aot.codegen.program import Planned, Program
 
+_WIDEST_ELEMENT = 4
+"""Bytes: kernels ask no more of the caller's memory than that elements are aligned."""
+
 
 @dataclass(frozen=True)
 class Interface:
@@ -94,6 +97,7 @@ def model_source(
         "num_nodes": str(len(interface.nodes)),
         "checks": checks,
         "num_checks": str(len(program.checks)),
+        "io_alignment": str(_WIDEST_ELEMENT),
         "weights": weights,
         "prepare": "call_prepare" if _needs_prepare(program) else "NULL",
         "main": "call_main",

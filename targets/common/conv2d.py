@@ -85,6 +85,7 @@ class _Convolution:
             row_bytes=4 * self._channels * min(steps, self._kernel_h * self._kernel_w),
             operands=self._operands,
             emit=self._emit,
+            is_packed=True,
         )
 
     def _taps(self, ks: Sequence[Expr]) -> list[Expr]:

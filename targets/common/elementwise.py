@@ -28,6 +28,7 @@ from rten_aot.targets.common.nests import (
     turning_points,
 )
 from rten_aot.targets.common.sharing import share, share_around
+from rten_aot.targets.common.squares import square, square_side
 from rten_aot.targets.common.stages import Axis, Stage
 from rten_aot.targets.common.stmts import vectorised
 from rten_aot.targets.common.values import guards
@@ -100,7 +101,7 @@ class _Emitter:
         other = self._transposed()
         self._note("transposed in blocks" if other is not None else "elementwise")
         if other is not None:
-            return self._blocks(other)
+            return self._transposition(other)
         extent = constant_int(inner.extent)
         rows = [constant_int(a.extent) for a in axes[:-1]]
         few_rows = all(r is not None for r in rows) and math.prod(r or 0 for r in rows) < 16
@@ -167,6 +168,40 @@ class _Emitter:
         if votes[best] <= votes[last] or any(e is not None and e < 4 for e in extents):
             return None
         return best
+
+    def _transposition(self, other: int) -> Stmt:
+        """Squares that overlap at the ends, where the axes are long enough for one."""
+        axes = self._nest.axes
+        side = square_side(self._nest, other, self._ctx.machine.lanes("float32"))
+        if side is None:
+            return self._blocks(other)
+        fits = self._loops.simplify(
+            tirx.all(axes[other].extent >= i64(side), axes[-1].extent >= i64(side))
+        )
+        return when(fits, self._squares(other, side), self._blocks(other))
+
+    def _squares(self, other: int, side: int) -> Stmt:
+        axes = self._nest.axes
+        along, inner = axes[other], axes[-1]
+
+        def count(axis: Axis) -> Expr:
+            return self._loops.simplify(tirx.floordiv(axis.extent + i64(side - 1), i64(side)))
+
+        def first(number: Expr, axis: Axis) -> Expr:
+            return self._loops.simplify(tirx.min(number * i64(side), axis.extent - i64(side)))
+
+        blocks = Axis(self._loops.var("block", count(along)), count(along))
+        outer = [a for i, a in enumerate(axes[:-1]) if i != other]
+
+        def body(at: At) -> Stmt:
+            base = first(at[blocks.var], along)
+            return self._loops.serial(
+                "square",
+                count(inner),
+                lambda i: square(self._nest, at, along, base, first(i, inner), side),
+            )
+
+        return self._outer([*outer, blocks], body)
 
     def _blocks(self, other: int) -> Stmt:
         """Square blocks over axis ``other`` and the innermost one."""

@@ -148,6 +148,7 @@ class _Gemm:
                 row_bytes=4 * (inner or 512),
                 operands=operands,
                 emit=lambda at, row, j, value: self._emit(at, row, j, first, width, value),
+                is_packed=bool(self._stage.int_annotation("packed", 0)),
             ),
             self._name,
         )

@@ -6,6 +6,7 @@ right factors are packed side by side. Convolutions and matrix products say what
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ _SERIAL_PRODUCTS = 1 << 16
 """Fewer multiplications than this take less time than starting threads."""
 _TASKS = 64
 """Tasks to aim for, so that threads finish at about the same time."""
+_LONGEST_RUN = 64
+"""Tiles in a run at most."""
 _SWITCH_ROWS = 6
 """Tiles with at most so many rows get a shorter version for each smaller number of rows."""
 _SMALL_ROWS = 4
@@ -65,6 +68,8 @@ class Product:
     """Statements to put before a tile, and its left and right factors."""
     emit: Callable[[Block, Expr, Expr, Expr], Sequence[Stmt]]
     """Stores of (row in the tile, column of the block, sum)."""
+    is_packed: bool
+    """Whether the right factors of a block lie one after the other, blocks as well."""
 
 
 class ProductLoops:
@@ -95,9 +100,8 @@ class ProductLoops:
             block = name("block", self._mod(column, self._blocks))
             group = name("group", self._div(column, self._blocks))
             batch = name("batch", self._div(rest, runs))
-            start = name("start", self._mod(rest, runs) * i64(run))
+            start, count = self._run_bounds(self._mod(rest, runs), run)
             decoded = name.take()
-            count = self._simplify(tirx.min(self._tiles - start, i64(run)))
             return seq(
                 decoded,
                 self._loops.serial(
@@ -162,16 +166,39 @@ class ProductLoops:
         p = self._product
         half = self._ctx.machine.l2_bytes // 2
         blocks = constant_int(self._blocks)
-        if blocks is not None and p.groups * blocks * p.width * self._sum_length() * 4 <= half:
+        if self._weights_fit():
             return 1
         run = max(1, half // max(1, p.row_bytes * self._most_rows))
         tiles, batches = constant_int(self._tiles), constant_int(p.batches)
-        if tiles is not None:
-            run = min(run, max(1, tiles))
-            if blocks is not None and batches is not None:
-                tasks = batches * tiles * p.groups * blocks
-                run = min(run, max(1, tasks // _TASKS))
-        return min(run, 64)
+        run = min(run, _LONGEST_RUN)
+        if not tiles:
+            return run
+        if blocks is not None and batches is not None:
+            tasks = batches * tiles * p.groups * blocks
+            run = min(run, max(1, tasks // _TASKS))
+        return max(1, -(-tiles // -(-tiles // run)))  # as even as may be
+
+    def _weights_fit(self) -> bool:
+        """Whether all right factors surely stay in the level-2 cache."""
+        p, blocks = self._product, constant_int(self._blocks)
+        if blocks is None:
+            return False
+        size = p.groups * blocks * p.width * self._sum_length() * 4
+        return size <= self._ctx.machine.l2_bytes // 2
+
+    def _run_bounds(self, number: Expr, run: int) -> tuple[Expr, Expr]:
+        """The first tile of a run and how many there are: where sizes are known, nearly the same.
+
+        Threads get equal numbers of runs.
+        """
+        name, tiles = self._name, constant_int(self._tiles)
+        if tiles is None:
+            start = name("start", number * i64(run))
+            return start, self._simplify(tirx.min(self._tiles - start, i64(run)))
+        runs = -(-tiles // run)
+        short, longer = divmod(tiles, runs)
+        start = name("start", number * i64(short) + tirx.min(number, i64(longer)))
+        return start, self._simplify(i64(short) + tirx.Cast("int64", number < i64(longer)))
 
     # -- tiles ----------------------------------------------------------------------------------
 
@@ -230,6 +257,11 @@ class ProductLoops:
         p = self._product
         shape = Shape(at.rows, p.width, self._lanes)
         before, left, right = p.operands(at)
+        ahead = None
+        # A single tile reads its right factors one after the other, which processors foresee.
+        if p.is_packed and constant_int(self._tiles) != 1 and not self._weights_fit():
+            following = dataclasses.replace(at, block=at.block + i64(1))
+            ahead = p.operands(following)[2]
 
         def finish(row: Expr, value: Callable[[Expr], Expr]) -> Stmt:
             def columns(valid: Expr | int) -> Stmt:
@@ -239,7 +271,7 @@ class ProductLoops:
 
             return self._each_width(at.block, columns)
 
-        return seq(before, product_tile(self._loops, shape, p.reduce, left, right, finish))
+        return seq(before, product_tile(self._loops, shape, p.reduce, left, right, finish, ahead))
 
     def _each_width(self, block: Expr, columns: Callable[[Expr | int], Stmt]) -> Stmt:
         """The last block of columns may be narrower."""

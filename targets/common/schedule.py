@@ -18,6 +18,7 @@ from rten_aot.targets.common.gemm import schedule_gemm
 from rten_aot.targets.common.opaque import schedule_opaque
 from rten_aot.targets.common.stages import Stage, parse
 from rten_aot.targets.common.steps import emit, plan
+from rten_aot.targets.common.winograd import schedule_winograd
 
 AnchorRule: TypeAlias = Callable[[Context, Stage], Stmt | None]
 
@@ -29,6 +30,7 @@ RULES: Mapping[str, AnchorRule] = {
     "conv2d": schedule_conv2d,
     "depthwise": schedule_depthwise,
     "gemm": schedule_gemm,
+    "winograd": schedule_winograd,
 }
 """The rules for stages with an annotation ``rten.anchor``, by its value."""
 

@@ -99,6 +99,11 @@ class Stage:
         value = self.annotations.get("rten.anchor")
         return None if value is None else str(value)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the anchor that reads it computes it (annotation ``rten.part``)."""
+        return bool(self.int_annotation("rten.part", 0))
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:

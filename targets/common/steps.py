@@ -62,7 +62,7 @@ class _Planner:
     def run(self) -> list[Step | Stmt]:
         steps: list[Step | Stmt] = []
         for stage in self._kernel.stages:
-            if stage.buffer in self._ctx.done:
+            if stage.buffer in self._ctx.done or stage.is_part:
                 continue
             if stage.reducer is not None:
                 steps.append(self._reduction(stage))

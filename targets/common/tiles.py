@@ -29,6 +29,11 @@ _LARGE = 1 << 40
 _CHAINS = 8
 """Independent additions that keep the multipliers busy: latency times throughput."""
 
+CACHE_LINE = 64
+"""Bytes that a fetch brings into the cache."""
+_FOR_READING = (0, 2, 1)
+"""Of LLVM's prefetch: to be read, into the level-2 cache, data."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -41,11 +46,18 @@ class Shape:
 
 
 def product_tile(
-    loops: Loops, shape: Shape, reduce: Reduce, left: Left, right: Right, finish: Finish
+    loops: Loops,
+    shape: Shape,
+    reduce: Reduce,
+    left: Left,
+    right: Right,
+    finish: Finish,
+    ahead: Right | None = None,
 ) -> Stmt:
     """Computes one tile. Sums are kept in registers; ``finish`` gets the rows one after the other.
 
-    Small tiles split the sum into several chains.
+    Small tiles split the sum into several chains. What ``ahead`` loads is fetched into the cache
+    meanwhile.
     """
     vectors = shape.columns // shape.lanes
     chains = max(1, min(4, _CHAINS // max(1, shape.rows * vectors)))
@@ -59,7 +71,7 @@ def product_tile(
         return loops.vectors("v", shape.columns, shape.lanes, body)
 
     def update(chain: int, ks: Sequence[Expr]) -> list[Stmt]:
-        stmts: list[Stmt] = []
+        stmts = [] if ahead is None else _fetch(ahead, ks, shape)
         for row, (part, r) in enumerate(_rows(parts)):
             acc = sums[chain][part]
             factor = left(row, ks)
@@ -82,6 +94,16 @@ def product_tile(
         body += _finish_part(loops, shape, [g[part] for g in sums], first, finish)
         first += count
     return seq(*body)
+
+
+def _fetch(ahead: Right, ks: Sequence[Expr], shape: Shape) -> list[Stmt]:
+    """Hints to the processor, which are free to point anywhere."""
+    lines = range(0, shape.columns * 4, CACHE_LINE)
+    addresses = [tirx.address_of(ahead(ks, i64(line // 4))) for line in lines]
+    return [
+        tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *_FOR_READING))
+        for address in addresses
+    ]
 
 
 def _parts(shape: Shape) -> list[int]:
