@@ -7,6 +7,7 @@ convolutions (plain, strided, grouped, depthwise), matrix products and products 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import random
 import tempfile
@@ -15,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from rten_convert.converter import Metadata, graph_from_onnx_graph, serialize_model
 
 import rten_aot
-from tests.support.bench import interleaved_medians
+from rten_aot.cli.timing import Comparison, alternating, geometric_mean
+from rten_aot.interop.peers import open_peer
 
 CHANNELS = (8, 12, 16, 20, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
 ODD_CHANNELS = (3, 5, 7, 11, 13, 17, 23, 29, 37, 51, 67, 100, 130, 250)
@@ -152,52 +153,51 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument(
-        "--seconds", type=float, default=0.3, help="for each layer and thread count"
-    )
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each layer")
     parser.add_argument("--target", default="llvm -mcpu=native")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        compiled = []
-        for i, layer in enumerate(layers(args.count, args.seed)):
-            path = Path(folder, f"{i}.rten")
-            graph = graph_from_onnx_graph(layer.model.graph)
-            path.write_bytes(bytes(serialize_model(graph, Metadata(onnx_hash="0" * 64), None)))
-            compiled.append((layer, rten_aot.compile(path, target=args.target)))
+    chosen = layers(args.count, args.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for i, layer in enumerate(chosen):
+            _compile(layer, folder / str(i), args.target)
         for threads in args.threads:
             _table(
-                [(layer, *_time(layer, so, threads, args.seconds)) for layer, so in compiled],
+                [
+                    (layer, _compare(layer, folder / str(i), threads, args.seconds))
+                    for i, layer in enumerate(chosen)
+                ],
                 threads,
             )
 
 
-def _time(layer: Layer, library: Path, threads: int, seconds: float) -> tuple[float, float]:
-    """Seconds of a run: ONNX Runtime's and ours."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(
-        layer.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    with rten_aot.load(library, num_threads=threads) as model:
-        ours = model.run(layer.feed)["y"]
-        theirs = session.run(None, layer.feed)[0]
-        assert abs(ours - theirs).max() <= 1e-4 * abs(theirs).max(), layer.text
-        return interleaved_medians(
-            lambda: session.run(None, layer.feed), lambda: model.run(layer.feed), seconds
-        )
+def _compile(layer: Layer, path: Path, target: str) -> None:
+    """Write the layer beside ``path`` as ONNX, .rten and a library."""
+    path.with_suffix(".onnx").write_bytes(layer.model.SerializeToString())
+    graph = graph_from_onnx_graph(layer.model.graph)
+    converted = serialize_model(graph, Metadata(onnx_hash="0" * 64), None)
+    path.with_suffix(".rten").write_bytes(bytes(converted))
+    rten_aot.compile(path.with_suffix(".rten"), target=target)
 
 
-def _table(rows: Sequence[tuple[Layer, float, float]], threads: int) -> None:
+def _compare(layer: Layer, path: Path, threads: int, seconds: float) -> Comparison:
+    peer = open_peer("onnxruntime", path.with_suffix(".onnx"), layer.feed, threads)
+    with rten_aot.load(path.with_suffix(".so"), num_threads=threads) as model:
+        run = functools.partial(model.run, layer.feed)
+        return alternating(run, [peer.run], seconds)[1][0]
+
+
+def _table(rows: Sequence[tuple[Layer, Comparison]], threads: int) -> None:
     print(f"\n{threads} threads: layer, ORT us, ours us, ratio")
-    for layer, theirs, ours in sorted(rows, key=lambda row: -row[1] / row[2]):
-        print(f"{layer.text:44} {theirs * 1e6:9.1f} {ours * 1e6:9.1f} {theirs / ours:6.2f}")
+    for layer, times in sorted(rows, key=lambda row: -row[1].ratio):
+        medians = f"{times.other.median * 1e6:9.1f} {times.own.median * 1e6:9.1f}"
+        print(f"{layer.text:44} {medians} {times.ratio:6.2f}")
     ratios: dict[str, list[float]] = {}
-    for layer, theirs, ours in rows:
+    for layer, times in rows:
         for family in (layer.family, "all"):
-            ratios.setdefault(family, []).append(theirs / ours)
+            ratios.setdefault(family, []).append(times.ratio)
     for family, values in ratios.items():
-        mean = math.exp(sum(map(math.log, values)) / len(values))
+        mean = geometric_mean(values)
         print(f"{family:12} geometric mean {mean:.2f}, worst {min(values):.2f}, of {len(values)}")
 
 
