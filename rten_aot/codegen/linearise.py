@@ -257,7 +257,7 @@ class _Linearizer:
         dtype, steps = str(types[0].dtype), tuple(body.steps)
         frame.steps.append(Loop(slot, most, state[0], dtype, number, steps))
         new = {v for ty in types[split:] for v in type_sizes(ty)} - frame.defined
-        frame.steps += [Recall(var, slot) for var in new]
+        frame.steps += [Recall(var, slot) for var in sorted(new, key=lambda v: str(v.name))]
         frame.defined |= new
         return [*state[1:], *scans]
 

@@ -58,7 +58,8 @@ def _initialised(func: tirx.PrimFunc) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(tvm.IRModule({"main": func}))
     if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.iter_vars:
         return func
-    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+    root = schedule.get_sblock(func.body.block.name_hint)  # a kernel may be but one block
+    for block in schedule.get_child_blocks(root):
         axes = schedule.get(block).iter_vars
         loops = schedule.get_loops(block)
         first = next(
