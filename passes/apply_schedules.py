@@ -14,6 +14,7 @@ from rten_aot.dialect.functions import bindings
 from rten_aot.passes.base import relax_functions
 from rten_aot.targets import schedule
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.choices import Decisions
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Scheduled:
     scratch: int
     source: tirx.PrimFunc
     """The kernel before it was scheduled, with the same parameters but for work memory."""
+    decisions: Decisions | None
+    """What was chosen for its convolution or matrix product."""
 
 
 def apply_schedules(
@@ -55,9 +58,14 @@ def apply_schedules(
     distinct = [n for n in called if unique[n] == n]
     for index, name in enumerate(distinct):
         progress(index, len(distinct))
-        result = schedule(mod[name], machine, lambda line, n=name: note(f"{n}: {line}"))
+        made: list[Decisions] = []
+        result = schedule(
+            mod[name], machine, lambda line, n=name: note(f"{n}: {line}"), made.append
+        )
         scratch = int(result.attrs.get("rten.scratch", 0)) if result.attrs else 0
-        scheduled[name] = Scheduled(f"rten_k{index}_{name}", result, scratch, mod[name])
+        scheduled[name] = Scheduled(
+            f"rten_k{index}_{name}", result, scratch, mod[name], made[0] if made else None
+        )
     return {name: scheduled[unique[name]] for name in called}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tvm
 from tvm import relax, tirx
+from tvm.relax.utils import gen_call_tir_inputs
 
 from rten_aot.dialect.broadcast import same
 from rten_aot.dialect.registry import PREFIX, OpDef, Pattern, attrs_of, op_def
 from rten_aot.passes.base import Rewriter
+from rten_aot.passes.order_sizes import ordered_kernel, ordered_operands, size_order
 
 
 class Legalize(Rewriter):
@@ -27,14 +29,14 @@ class Legalize(Rewriter):
             # FuseOps cannot make sizes that the model computes operands of a group.
             pattern = Pattern.OPAQUE
         attrs = {"op_pattern": pattern.value} if pattern is not None else None
-        name = definition.name.removeprefix(PREFIX)
-        return self.builder.call_te(
-            definition.te,
-            *value.args,
-            primfunc_name_hint=name,
-            primfunc_attrs=attrs,
-            **attrs_of(value),
+        kernel, operands, result = gen_call_tir_inputs(
+            definition.te, *value.args, primfunc_attrs=attrs, **attrs_of(value)
         )
+        # In one order before the builder looks whether it has an equal kernel.
+        order = size_order(kernel)
+        kernel, operands = ordered_kernel(kernel, order), ordered_operands(operands, order)
+        name = self.builder.add_func(kernel, definition.name.removeprefix(PREFIX))
+        return relax.call_tir(name, operands, result)
 
     def _is_computed(self, operand: relax.Expr) -> bool:
         if not isinstance(operand, relax.ShapeExpr):

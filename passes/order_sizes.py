@@ -6,6 +6,8 @@ the same model would not always give the same library.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax, tirx
 
@@ -29,9 +31,7 @@ class OrderSizes(Rewriter):
         order = self._orders.get(value.args[0].name_hint)
         if order is None:
             return value
-        fields = list(value.args[1].fields)
-        sizes = fields[-len(order) :]
-        operands = [*fields[: -len(order)], *(sizes[place] for place in order)]
+        operands = ordered_operands(list(value.args[1].fields), order)
         args = [value.args[0], tvm.ir.Tuple(operands), *value.args[2:]]
         return tvm.ir.Call(value.op, args, value.attrs, value.ty_args)
 
@@ -42,21 +42,33 @@ def order_sizes(mod: tvm.IRModule) -> tvm.IRModule:
     orders: dict[str, list[int]] = {}
     for var, function in mod.functions.items():
         if not is_relax(function):
-            names = [str(p.name) for p in function.params if _is_size(p)]
-            order = sorted(range(len(names)), key=names.__getitem__)
-            if order != list(range(len(names))):
+            order = size_order(function)
+            if order != sorted(order):
                 orders[var.name_hint] = order
-                functions[var] = _ordered(function, order)
+                functions[var] = ordered_kernel(function, order)
     return OrderSizes(orders).run(tvm.IRModule(functions)) if orders else mod
 
 
-def _ordered(function: tirx.PrimFunc, order: list[int]) -> tirx.PrimFunc:
-    params = list(function.params)
+def size_order(kernel: tirx.PrimFunc) -> list[int]:
+    """Which of its sizes a kernel should take at each place that a size has."""
+    names = [str(p.name) for p in kernel.params if _is_size(p)]
+    return sorted(range(len(names)), key=names.__getitem__)
+
+
+def ordered_kernel(kernel: tirx.PrimFunc, order: Sequence[int]) -> tirx.PrimFunc:
+    """The kernel with its sizes in an order that ``size_order`` gave."""
+    params = list(kernel.params)
     places = [i for i, p in enumerate(params) if _is_size(p)]
     sizes = [params[i] for i in places]
     for place, old in zip(places, order, strict=True):
         params[place] = sizes[old]
-    return tirx.PrimFunc(params, function.body, function.ret_type, function.attrs)
+    return tirx.PrimFunc(params, kernel.body, kernel.ret_type, kernel.attrs)
+
+
+def ordered_operands(operands: list[relax.Expr], order: Sequence[int]) -> list[relax.Expr]:
+    """Operands for it, in which the sizes come last."""
+    split = len(operands) - len(order)
+    return [*operands[:split], *(operands[split + place] for place in order)]
 
 
 def _is_size(param: tirx.Var) -> bool:

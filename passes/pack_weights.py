@@ -7,7 +7,7 @@ touches a weight again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -20,11 +20,11 @@ from rten_aot.dialect.registry import attrs_of, call, op_def
 from rten_aot.dialect.winograd import transform_weight
 from rten_aot.passes.base import Rewriter
 from rten_aot.targets.base import Machine
-from rten_aot.targets.common.packing import columns, pays_winograd
+from rten_aot.targets.common.choices import NOTHING, Algorithm, Choice, Decisions, check
+from rten_aot.targets.common.packing import is_dot_products, pays_winograd, width
+from rten_aot.targets.common.problems import Problem, total
 
 Array = npt.NDArray[np.float32]
-
-_GEOMETRY = ("groups", "strides", "dilations")
 
 
 class PackWeights(Rewriter):
@@ -34,12 +34,29 @@ class PackWeights(Rewriter):
     ``depthwise(x, packed)``;
     ``conv_transpose(x, w, layout="NHWC")`` --> ``interleave_phases(conv_packed(x, packed))``;
     ``matmul(a, w)`` --> ``gemm_packed(a, packed)``.
+
+    Operators are annotated with the key of the problem that they are, and with what a record of
+    that problem leaves to the schedules to follow.
     """
 
-    def __init__(self, machine: Machine, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, machine: Machine, note: Callable[[str], None], choices: Mapping[str, Choice]
+    ) -> None:
         super().__init__()
         self._machine = machine
         self._note = note
+        self._choices = choices
+        self.keys: set[str] = set()
+        """Those of the problems met so far."""
+
+    def _decisions(self, problem: Problem) -> Decisions:
+        self.keys.add(problem.key)
+        return Decisions(problem.key, self._choices.get(problem.key, NOTHING))
+
+    def _width(self, problem: Problem, decisions: Decisions) -> int:
+        return decisions.take(
+            "width", width(self._machine, problem), "fewest passes, least padding"
+        )
 
     def rewrite(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
         """Pack the weight of one operator."""
@@ -48,46 +65,62 @@ class PackWeights(Rewriter):
             return value
         match definition.name:
             case "rten.conv":
-                return self._conv(var, value)
+                return self._conv(value)
             case "rten.conv_transpose":
                 return self._conv_transpose(var, value)
             case "rten.matmul":
                 return self._matmul(value)
         return value
 
-    def _conv(self, var: relax.Var, value: relax.Call) -> relax.Expr:
+    def _conv(self, value: relax.Call) -> relax.Expr:
         attrs = attrs_of(value)
         w = _weight(value.args[1])
         if attrs.get("layout", "NCHW") != "NHWC" or w is None or w.size == 0:
             return value
         x, _, pads = value.args
         groups = attrs["groups"]
-        geometry = {"strides": attrs["strides"], "dilations": attrs["dilations"]}
         if groups > 1 and w.shape[1] == 1 and _size(x, 3) == groups:
-            self._note(f"depthwise convolution: {_text(w)} as it lies in memory")
-            packed = np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))
-            return call("depthwise", x, relax.const(packed), pads, **geometry)
-        width = columns(self._machine, w.shape[0] // groups)
-        if self._is_winograd(var, value, w):
-            self._note(f"convolution: {_text(w)} transformed, in blocks of {width} channels")
-            packed = pack_winograd(w, width)
-            return call("conv_winograd", x, relax.const(packed), pads, out_channels=w.shape[0])
-        self._note(f"convolution: {_text(w)} in blocks of {width} channels")
-        packed = pack_conv(w, groups, width)
-        return call(
-            "conv_packed", x, relax.const(packed), pads, out_channels=w.shape[0], **geometry
-        )
+            return self._depthwise(value, w)
+        geometry = {"strides": attrs["strides"], "dilations": attrs["dilations"]}
+        problem = _convolution(x, w, pads, groups=groups, **geometry)
+        decisions = self._decisions(problem)
+        decisions.take("algorithm", *self._algorithm(problem))
+        return self._convolve(problem, decisions, x, w, pads, geometry)
 
-    def _is_winograd(self, var: relax.Var, value: relax.Call, w: Array) -> bool:
-        attrs = attrs_of(value)
-        if w.shape[2:] != (3, 3) or [attrs[k] for k in _GEOMETRY] != [1, [1, 1], [1, 1]]:
-            return False
-        sizes = [_size(var, axis) for axis in (0, 1, 2)]
-        tiles = None
-        if None not in sizes:
-            batch, height, width = sizes
-            tiles = batch * -(-height // 2) * -(-width // 2)
-        return pays_winograd(self._machine, w.shape[0], w.shape[1], tiles)
+    def _convolve(
+        self,
+        problem: Problem,
+        decisions: Decisions,
+        x: relax.Expr,
+        w: Array,
+        pads: relax.Expr,
+        geometry: Mapping[str, list[int]],
+        real_taps: str = "1",
+    ) -> relax.Call:
+        """The convolution by the algorithm that was decided on."""
+        columns = self._width(problem, decisions)
+        self._note(str(decisions))
+        own = {"out_channels": w.shape[0], "annotations": decisions.annotations()}
+        if decisions.choice.algorithm == "winograd":
+            return call("conv_winograd", x, relax.const(pack_winograd(w, columns)), pads, **own)
+        groups = w.shape[0] // (problem.columns or 1)
+        packed = relax.const(pack_conv(w, groups, columns))
+        return call("conv_packed", x, packed, pads, real_taps=real_taps, **own, **geometry)
+
+    def _algorithm(self, problem: Problem) -> tuple[Algorithm, str]:
+        """The cost model's choice, and why."""
+        if not problem.allows_winograd:
+            return "direct", "no plain kernel of 3x3"
+        (out,), (channels,) = problem.sizes["out"], problem.sizes["channels"]
+        pays, why = pays_winograd(self._machine, out or 0, channels or 0, problem.tiles)
+        return "winograd" if pays else "direct", why
+
+    def _depthwise(self, value: relax.Call, w: Array) -> relax.Expr:
+        x, _, pads = value.args
+        geometry = {name: attrs_of(value)[name] for name in ("strides", "dilations")}
+        decisions = self._decisions(_window_problem("depthwise", x, w, pads, **geometry))
+        packed = relax.const(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)))
+        return call("depthwise", x, packed, pads, annotations=decisions.annotations(), **geometry)
 
     def _conv_transpose(self, var: relax.Var, value: relax.Call) -> relax.Expr:
         attrs = attrs_of(value)
@@ -107,20 +140,14 @@ class PackWeights(Rewriter):
         before = [taps[d] - 1 - skipped[d] for d in (0, 1)]
         after = [max(0, (w.shape[2 + d] - 1 + more[d] - pads[d + 2]) // strides[d]) for d in (0, 1)]
         kernels = phase_kernels(w, strides)
-        width = columns(self._machine, kernels.shape[0])
-        self._note(
-            f"transposed convolution: {_text(w)} as {strides[0] * strides[1]} phases"
-            f" in blocks of {width} channels"
-        )
-        phases = call(
-            "conv_packed",
-            value.args[0],
-            relax.const(pack_conv(kernels, 1, width)),
-            relax.ShapeExpr([*before, *after]),
-            out_channels=kernels.shape[0],
-            strides=[1, 1],
-            dilations=[1, 1],
-            real_taps=str(Fraction(real, math.prod(strides) * math.prod(taps))),
+        x, padding = value.args[0], relax.ShapeExpr([*before, *after])
+        geometry = {"strides": [1, 1], "dilations": [1, 1]}
+        problem = _convolution(x, kernels, padding, groups=1, **geometry)
+        decisions = self._decisions(problem)
+        decisions.take("algorithm", "direct", f"{math.prod(strides)} phases of a transposed one")
+        taps_in_phase = Fraction(real, math.prod(strides) * math.prod(taps))
+        phases = self._convolve(
+            problem, decisions, x, kernels, padding, geometry, str(taps_in_phase)
         )
         first = relax.ShapeExpr([pads[d] - skipped[d] * strides[d] for d in (0, 1)])
         sizes = relax.ShapeExpr(list(var.ty.shape.values)[1:3])
@@ -128,27 +155,66 @@ class PackWeights(Rewriter):
 
     def _matmul(self, value: relax.Call) -> relax.Expr:
         a, b = value.args
+        is_transposed = attrs_of(value).get("transpose_b", False)
         w = _weight(b)
         if w is None or w.size == 0 or w.ndim > len(a.ty.shape.values):
-            return value
+            return self._product(value)
         if any(size != 1 for size in w.shape[:-2]):
-            return value
+            return self._product(value)
         w = w.reshape(w.shape[-2:])
-        if attrs_of(value).get("transpose_b", False):
+        if is_transposed:
             w = w.T
         inner, n = w.shape
         if n == 1:
             return value  # a product with a vector reads the vector as it is
-        leading = [_known(size) for size in a.ty.shape.values[:-1]]
-        height = None if None in leading else math.prod(leading)
-        width = columns(self._machine, n, wide=True, height=height)
-        self._note(f"matrix product: {inner}x{n} in blocks of {width} columns")
-        return call("gemm_packed", a, relax.const(pack_gemm(w, width)), n=n)
+        height = total([_known(size) for size in a.ty.shape.values[:-1]])
+        problem = Problem("gemm", {"sizes": (height, inner, n)})
+        decisions = self._decisions(problem)
+        columns = self._width(problem, decisions)
+        self._note(str(decisions))
+        packed = relax.const(pack_gemm(w, columns))
+        return call("gemm_packed", a, packed, n=n, annotations=decisions.annotations())
+
+    def _product(self, value: relax.Call) -> relax.Expr:
+        """A product of two matrices that only a run knows: nothing to pack."""
+        a, b = value.args
+        attrs = attrs_of(value)
+        if not _is_float(b):
+            return value
+        kind = "matmul_transposed" if attrs.get("transpose_b", False) else "matmul"
+        sizes = {
+            name: tuple(_known(size) for size in factor.ty.shape.values)
+            for name, factor in (("left", a), ("right", b))
+        }
+        problem = Problem(kind, sizes)
+        if is_dot_products(sizes["left"][-2], problem.columns, kind == "matmul_transposed"):
+            return value
+        decisions = self._decisions(problem)
+        return call("matmul", a, b, annotations=decisions.annotations(), **attrs)
 
 
-def pack_weights(mod: tvm.IRModule, machine: Machine, note: Callable[[str], None]) -> tvm.IRModule:
-    """The module with packed weights; ``note`` takes one line for each decision."""
-    return PackWeights(machine, note).run(mod)
+def pack_weights(
+    mod: tvm.IRModule,
+    machine: Machine,
+    note: Callable[[str], None],
+    choices: Mapping[str, Choice] | None = None,
+) -> tvm.IRModule:
+    """The module with packed weights; ``note`` takes one line for each decision.
+
+    ``choices`` are by the keys of problems; the cost model decides what they leave open.
+
+    Raises:
+        CompileError: a choice is none that kernels can be made of.
+    """
+    choices = choices or {}
+    for key, choice in choices.items():
+        check(machine, key, choice)
+    rewriter = PackWeights(machine, note, choices)
+    packed = rewriter.run(mod)
+    if choices:
+        used = len(rewriter.keys & choices.keys())
+        note(f"tuning: {used} of {len(choices)} records are of problems in this model")
+    return packed
 
 
 def pack_conv(w: Array, groups: int, width: int) -> Array:
@@ -200,6 +266,30 @@ def phase_kernels(w: Array, strides: Sequence[int]) -> Array:
     # [channels, out, j, phase, j, phase] -> [phase, phase, out, channels, j backwards, twice]
     kernels = split.transpose(3, 5, 1, 0, 2, 4)[..., ::-1, ::-1]
     return np.ascontiguousarray(kernels.reshape(-1, channels, *taps))
+
+
+def _convolution(
+    x: relax.Expr, w: Array, pads: relax.Expr, *, groups: int, **geometry: Sequence[int]
+) -> Problem:
+    problem = _window_problem("conv", x, w, pads, **geometry)
+    return Problem("conv", {**problem.sizes, "groups": (groups,)})
+
+
+def _window_problem(
+    kind: str, x: relax.Expr, w: Array, pads: relax.Expr, **geometry: Sequence[int]
+) -> Problem:
+    """The problem of moving the window of OIHW weights over an NHWC image."""
+    return Problem(
+        kind,
+        {
+            "channels": (_size(x, 3),),
+            "out": (w.shape[0],),
+            "kernel": w.shape[2:],
+            **{name: tuple(sizes) for name, sizes in geometry.items()},
+            "pads": tuple(_known(size) for size in pads.values),
+            "image": tuple(_size(x, axis) for axis in (0, 1, 2)),
+        },
+    )
 
 
 def _weight(expr: relax.Expr) -> Array | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tvm
 from tvm import relax
@@ -16,6 +16,7 @@ from rten_aot.passes.name_sizes import name_sizes
 from rten_aot.passes.order_sizes import order_sizes
 from rten_aot.passes.pack_weights import pack_weights
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.choices import Choice
 
 
 def optimise(
@@ -24,18 +25,20 @@ def optimise(
     level: int,
     evaluate: Evaluate,
     note: Callable[[str], None],
+    choices: Mapping[str, Choice] | None = None,
 ) -> tvm.IRModule:
     """From ``rten.*`` operators to calls of fused kernels that are ready to be scheduled.
 
-    ``level``: 0 translates only; 1 folds constants; 2 also fuses; 3 also changes layouts.
+    ``level``: 0 translates only; 1 folds constants; 2 also fuses; 3 also changes layouts and packs
+    weights, where ``choices`` have the last word.
     """
     if level >= 1:
         mod = remove_unused(mod)
         mod = fold_constants(mod, evaluate)
         mod = fold_scales(mod)
     if level >= 3:
-        mod = channels_last(mod, note)
-        mod = pack_weights(mod, machine, note)
+        mod = remove_unused(channels_last(mod, note))
+        mod = pack_weights(mod, machine, note, choices)
         mod = remove_unused(mod)
     return lower(mod, fused=level >= 2)
 

@@ -73,6 +73,8 @@ def compile(
     progress: Callable[[str, float], None] | None = None,
     symbol_prefix: str | None = None,
     profile: bool = False,
+    db: str | Path | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Path:
     """Compile a .rten model to a shared library that needs neither TVM nor Python.
 
@@ -90,6 +92,8 @@ def compile(
         progress: called at the start of each stage with its name and the seconds passed so far.
         symbol_prefix: what the library's C functions begin with, in place of ``rten_aot``.
         profile: have the library time its kernels, for ``rten-aot profile``.
+        db: a file that ``rten-aot tune`` made for this target, whose choices are used.
+        warn: takes lines about records in it that are not used; by default they are warnings.
 
     Returns:
         The path of the file written.
@@ -113,6 +117,8 @@ def compile(
         progress=progress,
         symbol_prefix=symbol_prefix,
         profile=profile,
+        db=db,
+        warn=warn,
     )
     return path
 

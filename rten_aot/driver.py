@@ -9,7 +9,9 @@ import shutil
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -20,13 +22,14 @@ import tvm
 from tvm import relax, tirx
 
 import rten_aot
-from rten_aot.codegen.build import Code, make_code, make_library
+from rten_aot.codegen.build import Code, Level, make_code, make_library
 from rten_aot.codegen.entry import Interface
 from rten_aot.codegen.host import Site
 from rten_aot.codegen.link import c_header
 from rten_aot.codegen.objects import generate
 from rten_aot.codegen.program import Kernel, SizeCheck, SourceFunction
 from rten_aot.diagnostics import Note, Progress, ignore_note, ignore_progress
+from rten_aot.errors import CompileError
 from rten_aot.format import read_model
 from rten_aot.format.graph import Dim, Model
 from rten_aot.importer import ImportedFunction, ImportedModel, TensorSpec, import_model
@@ -35,9 +38,11 @@ from rten_aot.passes.apply_schedules import apply_schedules
 from rten_aot.passes.base import is_relax
 from rten_aot.passes.fold_constants import Evaluate
 from rten_aot.passes.pipeline import lower, optimise
+from rten_aot.records import load_choices
 from rten_aot.runtime import ModelRunError, load
-from rten_aot.targets import get_machine, work
+from rten_aot.targets import get_machine, get_machines, packing_machine, work
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.choices import Choice, Decisions
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -69,10 +74,14 @@ def compile(
     progress: Progress | None = None,
     symbol_prefix: str | None = None,
     profile: bool = False,
+    db: str | Path | None = None,
+    warn: Note | None = None,
+    choices: Mapping[str, Choice] | None = None,
 ) -> Path:
-    """Compile a model; see ``rten_aot.compile``, which has the same parameters.
+    """Compile a model; see ``rten_aot.compile``, which has the same parameters but for ``choices``.
 
-    A model that is in memory already needs an ``output``.
+    A model that is in memory already needs an ``output``. ``choices`` are used in place of a file's
+    records, by the keys of problems.
     """
     out = _output(model, output, emit)
     _check_output(out)
@@ -82,37 +91,81 @@ def compile(
     def stage(name: str) -> None:
         (progress or ignore_progress)(name, time.perf_counter() - begin)
 
-    machine = get_machine(target)
+    machines = get_machines(target)
     if emit == "header":
         return _write(out, c_header(symbol_prefix))
+    if len(machines) > 1:
+        _check_several(target, emit, tuned=db is not None or bool(choices))
+    if db is not None:
+        choices = load_choices(Path(db), machines[0], warn or _warn)
+    if choices:
+        _check_level(opt_level)
     stage("reading")
     parsed = model if isinstance(model, Model) else read_model(model)
     stage("importing")
     imported = import_model(parsed, shapes=shapes, dims=dims)
     stage("optimising")
-    mod = optimise(imported.module(), machine, opt_level, _evaluator(machine), note)
+    packing = packing_machine(machines)
+    # Constants are the same for all levels; the last one is what most computers can run.
+    evaluate = _evaluator(machines[-1])
+    mod = optimise(imported.module(), packing, opt_level, evaluate, note, choices)
     if emit == "relax":
         return _write(out, mod.script())
-    code = _schedule(mod, imported.functions, machine, note, stage, profile=profile)
+    levels = _levels(mod, parsed, imported, machines, note, stage, profile=profile)
+    functions = levels[0].code.functions
     if emit == "tir":
-        functions = {tvm.ir.GlobalVar(n): f for n, f in code.functions.items()}
-        return _write(out, tvm.IRModule(functions).script())
+        named = {tvm.ir.GlobalVar(n): f for n, f in functions.items()}
+        return _write(out, tvm.IRModule(named).script())
     if emit in ("llvm", "asm"):
         stage("generating machine code")
         kind = "ll" if emit == "llvm" else "s"
-        return _write_with(
-            out, lambda path: generate(code.functions, machine.tvm_target(), path, kind)
-        )
+        llvm_target = machines[0].tvm_target()
+        return _write_with(out, lambda path: generate(functions, llvm_target, path, kind))
     make_library(
-        code,
-        machine,
-        lambda size: _interface(parsed, imported, machine, code, size),
+        levels,
         out,
         symbol_prefix=symbol_prefix,
         relocatable=emit == "obj",
         stage=stage,
     )
     return out
+
+
+def _levels(
+    mod: tvm.IRModule,
+    model: Model,
+    imported: ImportedModel,
+    machines: Sequence[Machine],
+    note: Note,
+    stage: Callable[[str], None],
+    *,
+    profile: bool,
+) -> list[Level]:
+    """The code for each machine, and what is said of it."""
+    made: list[tuple[Machine, Code, dict[str, Decisions]]] = []
+    functions = imported.functions
+    for index, machine in enumerate(machines):
+        if len(machines) == 1:
+            code, decisions = _schedule(mod, functions, machine, note, stage, profile=profile)
+        else:
+            code, decisions = _schedule(
+                mod,
+                functions,
+                machine,
+                lambda line, name=machine.name: note(f"{name}: {line}"),
+                lambda name, level=machine.name: stage(f"{name} for {level}"),
+                profile=profile,
+                prefix=f"level{index}_",
+            )
+        made.append((machine, code, decisions))
+    sizes = [code.workspace for _, code, _ in made]
+    known = [size for size in sizes if size is not None]
+    shared = {
+        "levels": [machine.name for machine in machines] if len(machines) > 1 else [],
+        # Enough for every level, since the metadata is read before one is chosen.
+        "workspace": max(known) if len(known) == len(sizes) else None,
+    }
+    return [Level(c, m, partial(_interface, model, imported, m, c, d, shared)) for m, c, d in made]
 
 
 def _schedule(
@@ -123,12 +176,17 @@ def _schedule(
     stage: Callable[[str], None],
     *,
     profile: bool = False,
-) -> Code:
+    prefix: str = "",
+) -> tuple[Code, dict[str, Decisions]]:
+    """The code, and by the names of kernels what was decided for them.
+
+    The names of its functions begin with ``prefix``.
+    """
     scheduled = apply_schedules(
         mod, machine, note, lambda done, total: stage(f"scheduling kernel {done + 1} of {total}")
     )
     kernels = {
-        name: Kernel(s.name, s.function, s.scratch, work(s.source) if profile else None)
+        name: Kernel(prefix + s.name, s.function, s.scratch, work(s.source) if profile else None)
         for name, s in scheduled.items()
     }
     sources = {
@@ -136,7 +194,10 @@ def _schedule(
         for var, function in mod.functions.items()
         if is_relax(function)
     }
-    return make_code(sources, kernels, profile=profile)
+    decisions = {
+        prefix + s.name: s.decisions for s in scheduled.values() if s.decisions is not None
+    }
+    return make_code(sources, kernels, profile=profile, prefix=prefix), decisions
 
 
 def _source(function: relax.Function, origin: ImportedFunction | None) -> SourceFunction:
@@ -151,7 +212,7 @@ def _evaluator(machine: Machine) -> Evaluate:
     host = machine if machine.runs_here() else get_machine("llvm -mcpu=native")
 
     def evaluate(mod: tvm.IRModule) -> list[npt.NDArray[np.generic]] | None:
-        code = _schedule(lower(mod, fused=False), {}, host, ignore_note, lambda _name: None)
+        code, _ = _schedule(lower(mod, fused=False), {}, host, ignore_note, lambda _name: None)
         names = [f"output_{i}" for i in range(len(code.program.output_types))]
         outputs = [
             TensorSpec(n, str(ty.dtype), tuple(int(d.value) for d in ty.shape.values))
@@ -161,7 +222,7 @@ def _evaluator(machine: Machine) -> Evaluate:
         interface = Interface([], names, [], {}, host.name, host.features, facts)
         with tempfile.TemporaryDirectory(prefix="rten-aot-fold-") as folder:
             library = Path(folder, "constants.so")
-            make_library(code, host, lambda _size: interface, library)
+            make_library([Level(code, host, lambda _size: interface)], library)
             with load(library, num_threads=1) as model:
                 try:
                     return list(model())
@@ -172,16 +233,27 @@ def _evaluator(machine: Machine) -> Evaluate:
 
 
 def _interface(
-    model: Model, imported: ImportedModel, machine: Machine, code: Code, code_bytes: int
+    model: Model,
+    imported: ImportedModel,
+    machine: Machine,
+    code: Code,
+    decisions: Mapping[str, Decisions],
+    shared: Mapping[str, Any],
+    code_bytes: int,
 ) -> Interface:
+    """What the tables say of a level; ``shared`` holds what they say of all levels."""
     facts = _facts(imported.inputs, imported.outputs, machine, code, code_bytes)
+    facts["target"]["levels"] = shared["levels"]
+    facts["sizes"]["workspace"] = shared["workspace"]
     facts["model"] = {
         "sha256": model.sha256,
         "format": model.format,
         "metadata": dict(model.metadata),
     }
     if code.sites is not None:
-        facts["profile"] = [_site_facts(site, imported.nodes) for site in code.sites]
+        facts["profile"] = [
+            _site_facts(site, imported.nodes, decisions.get(site.kernel)) for site in code.sites
+        ]
     return Interface(
         [t.name for t in imported.inputs],
         [t.name for t in imported.outputs],
@@ -193,7 +265,9 @@ def _interface(
     )
 
 
-def _site_facts(site: Site, nodes: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _site_facts(
+    site: Site, nodes: Sequence[tuple[str, str]], decisions: Decisions | None
+) -> dict[str, Any]:
     """A timed step; its work is left out where only a run tells it."""
     facts: dict[str, Any] = {
         "kernel": site.kernel,
@@ -202,6 +276,9 @@ def _site_facts(site: Site, nodes: Sequence[tuple[str, str]]) -> dict[str, Any]:
     for key, size in (("flops", site.work.flops), ("bytes", site.work.bytes)):
         if isinstance(size, tirx.IntImm):
             facts[key] = int(size.value)
+    if decisions is not None and decisions.key is not None:
+        facts["problem"] = decisions.key
+        facts["choice"] = decisions.choice.fields
     return facts
 
 
@@ -241,6 +318,33 @@ def _facts(
             "ziglang": metadata.version("ziglang"),
         },
     }
+
+
+def _check_several(target: str, emit: Emit, *, tuned: bool) -> None:
+    """Refuse what has no meaning for a library for several CPUs."""
+    if emit in ("tir", "llvm", "asm"):
+        raise CompileError(
+            f'"{emit}" is a stage of the code for one CPU, but the target is "{target}"',
+            hint="name one of them",
+        )
+    if tuned:
+        raise CompileError(
+            f'tuning records choose how weights are packed for one CPU; those of "{target}" '
+            "share one packing",
+            hint="compile without the records, or for one CPU",
+        )
+
+
+def _check_level(level: int) -> None:
+    if level < 3:
+        raise CompileError(
+            f"tuning records are of use at -O3 only, not at -O{level}",
+            hint="compile without them, or at -O3",
+        )
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=6)  # where rten_aot.compile was called
 
 
 def _output(model: str | Path | Model, output: str | Path | None, emit: Emit) -> Path:

@@ -8,6 +8,17 @@ if __name__ == "targets":
 from rten_aot.targets.base import Machine, Work
 from rten_aot.targets.common.schedule import schedule
 from rten_aot.targets.common.work import work
+from rten_aot.targets.levels import get_machines, packing_machine
 from rten_aot.targets.machines import descriptions, get_machine, names
 
-__all__ = ["Machine", "Work", "descriptions", "get_machine", "names", "schedule", "work"]
+__all__ = [
+    "Machine",
+    "Work",
+    "descriptions",
+    "get_machine",
+    "get_machines",
+    "names",
+    "packing_machine",
+    "schedule",
+    "work",
+]

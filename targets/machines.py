@@ -116,6 +116,8 @@ def _named(kind: str) -> tuple[str, str | None]:
         return _ARM_TRIPLE, arm.NAMED[kind][0]
     if kind in arm.ARMV7:
         return _ARMV7_TRIPLE, arm.ARMV7[kind][0]
+    if "," in kind:
+        raise TargetError(f'target "{kind}" names several CPUs, where one is wanted')
     raise TargetError(
         f'unknown target "{kind}"; targets: {", ".join(names())}', hint=_nearest(kind, names())
     )

@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "run a compiled model",
     "verify": "compare a compiled model with ONNX Runtime",
     "bench": "measure a model, and other runtimes with it",
+    "tune": "find out what makes a model faster on this machine",
     "profile": "show where the time of a model goes",
     "export-onnx": "write a .rten model as an ONNX model",
     "inspect": "show what is in a .rten model or a compiled one",

@@ -44,9 +44,12 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: bytes) -> dict[str, Any] | None:
-    """The metadata in ``text``; None for bytes that look like its beginning by chance."""
+    """The metadata in ``text``; None for bytes that look like its beginning."""
     try:
         metadata: dict[str, Any] = json.loads(text)
     except ValueError:
         return None
-    return metadata if {"inputs", "outputs"} <= metadata.keys() else None
+    if not {"inputs", "outputs"} <= metadata.keys():
+        return None
+    # A library for several CPUs has a text for each besides, which says that it is in use.
+    return None if "level" in metadata.get("target", {}) else metadata

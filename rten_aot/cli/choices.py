@@ -24,7 +24,8 @@ def add_compile_options(parser: Parser, *, target: str) -> None:
         metavar="T",
         default=target,
         help='a name that "rten-aot targets" lists, or "llvm" with the options below, as separate '
-        'words or in one string: --target="llvm -mcpu=native" (default: ' + target + ")",
+        'words or in one string: --target="llvm -mcpu=native"; names joined by commas are for a '
+        "library that takes the best that the CPU allows (default: " + target + ")",
     )
     add("-mcpu", metavar="CPU", help='the CPU to build for; "native" is this machine\'s')
     add("-mattr", metavar="+A,-B", action="append", help="CPU features to add or leave out")

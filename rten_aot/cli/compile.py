@@ -8,17 +8,22 @@ from argparse import Namespace
 from pathlib import Path
 
 import rten_aot
+from rten_aot.bundle import library_name, new_files, texts
 from rten_aot.cli import choices
+from rten_aot.cli.artifact import read_metadata
 from rten_aot.cli.parser import Parser
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import bytes_text
 from rten_aot.options import default_output
+from rten_aot.runtime.abi import DEFAULT_PREFIX
 
 _EPILOG = """\
 examples:
   rten-aot compile model.rten --target llvm -mcpu=native
   rten-aot compile model.rten --target x86-64-v3 --shape x=1,3,224,224 -o fast.so
   rten-aot compile model.rten --target llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72
+  rten-aot compile model.rten --target x86-64-v2,x86-64-v3,x86-64-v4
+  rten-aot compile model.rten --target cortex-a72 --bundle for-the-board
   rten-aot compile model.rten --dim batch=1 --emit tir -o model.tir
 """
 
@@ -28,16 +33,38 @@ def main(words: list[str]) -> int:
     parser = build_parser()
     args = parser.parse(choices.join_features(words, parser.option_strings))
     choices.check_unique(parser, args)
+    if args.bundle is not None:
+        for option, value in (("-o", args.output), ("--emit", args.emit)):
+            if value is not None:
+                parser.error(f"argument --bundle: not with {option}; it says what is written where")
+        return _bundle(args)
     args.emit = args.emit or "lib"
     output = args.output or default_output(args.model, args.emit)
     if _same_file(args.model, output):
         parser.error(f'the output "{output}" is the model itself')
     if not output.parent.is_dir():
         raise FileNotFoundError(2, "the folder does not exist", str(output.parent))
-    return _compile(args, output)
+    _compile(args, output, output)
+    return 0
 
 
-def _compile(args: Namespace, output: Path) -> int:
+def _bundle(args: Namespace) -> int:
+    """Compile to a folder, together with what goes with the library."""
+    args.emit = "lib"
+    name = library_name(args.model.stem)
+    prefix = (args.symbol_prefix or DEFAULT_PREFIX).rstrip("_")
+    with new_files(args.bundle) as folder:
+        _compile(args, folder / name, args.bundle / name)
+        rten_aot.compile(
+            args.model, folder / f"{prefix}.h", emit="header", symbol_prefix=args.symbol_prefix
+        )
+        for file, text in texts(name, prefix, read_metadata(folder / name)).items():
+            (folder / file).write_text(text, encoding="utf-8")
+    return 0
+
+
+def _compile(args: Namespace, output: Path, destination: Path) -> None:
+    """Compile to a file, which will be at ``destination`` in the end."""
     progress = ProgressLine(sys.stderr, verbose=args.verbose)
     start = time.perf_counter()
 
@@ -45,9 +72,13 @@ def _compile(args: Namespace, output: Path) -> int:
         # Counted from here, so that loading the compiler is in it.
         progress(name, time.perf_counter() - start)
 
+    def warn(line: str) -> None:
+        progress.clear()
+        print(f"warning: {line}", file=sys.stderr)
+
     stage("loading the compiler")
     try:
-        path = rten_aot.compile(
+        rten_aot.compile(
             args.model,
             output,
             target=choices.target_text(args.target, args),
@@ -59,12 +90,13 @@ def _compile(args: Namespace, output: Path) -> int:
             progress=stage,
             symbol_prefix=args.symbol_prefix,
             profile=args.profile,
+            db=args.db,
+            warn=warn,
         )
     finally:
         progress.clear()
     seconds = time.perf_counter() - start
-    progress.done(f"{path}: {bytes_text(path.stat().st_size)}, {seconds:.1f} s")
-    return 0
+    progress.done(f"{destination}: {bytes_text(output.stat().st_size)}, {seconds:.1f} s")
 
 
 def build_parser() -> Parser:
@@ -92,10 +124,18 @@ def build_parser() -> Parser:
         help=f"write a stage in place of the library: {', '.join(choices.EMITS)}",
     )
     add(
+        "--bundle",
+        metavar="DIR",
+        type=Path,
+        help="write the library into a folder, with its C header, a loader for Python, an example "
+        "in each language, a CMake file and a README",
+    )
+    add(
         "--symbol-prefix",
         metavar="P",
         help="what the C functions begin with, in place of rten_aot",
     )
+    add("--db", metavar="TUNE.json", type=Path, help="use what rten-aot tune found to be fast")
     add("--profile", action="store_true", help="time the kernels, for rten-aot profile")
     add("--explain", action="store_true", help="say what the optimiser did and refused, and why")
     add("-v", "--verbose", action="store_true", help="a line for each stage, on any output")

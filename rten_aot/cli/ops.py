@@ -49,16 +49,8 @@ def _rows(specs: Mapping[str, OpSpec]) -> list[tuple[str, str, str]]:
         if spec is None:
             rows.append((name, "", "not supported"))
         else:
-            rows.append((name, _arity(spec), spec.limits))
+            rows.append((name, spec.arity, spec.limits))
     return rows
-
-
-def _arity(spec: OpSpec) -> str:
-    if spec.maximum is None:
-        return f"{spec.required} or more"
-    if spec.required == spec.maximum:
-        return str(spec.required)
-    return f"{spec.required} to {spec.maximum}"
 
 
 def _count(specs: Mapping[str, OpSpec]) -> str:

@@ -10,13 +10,14 @@ from pathlib import Path
 from tvm import tirx
 
 from rten_aot.codegen.elf import write_weights_object
-from rten_aot.codegen.entry import Interface, model_source
+from rten_aot.codegen.entry import Interface, Version, model_source
 from rten_aot.codegen.host import Site, host_module
 from rten_aot.codegen.linearise import build_program
 from rten_aot.codegen.link import link, machine_of
 from rten_aot.codegen.memory import Lifetime, place
 from rten_aot.codegen.objects import generate_all, raw_kernel
 from rten_aot.codegen.program import Kernel, Program, SourceFunction
+from rten_aot.errors import InternalError
 from rten_aot.targets.base import Machine
 
 
@@ -32,6 +33,8 @@ class Code:
     """Bytes of the planned buffers; None if they depend on the inputs' shapes."""
     sites: Sequence[Site] | None = None
     """The steps that the host program times; None if it times none."""
+    prefix: str = ""
+    """What the names of the host program's functions begin with."""
 
     @property
     def functions(self) -> dict[str, tirx.PrimFunc]:
@@ -39,13 +42,28 @@ class Code:
         return {**self.kernels, **self.host}
 
 
+@dataclass(frozen=True)
+class Level:
+    """A model's code for one CPU."""
+
+    code: Code
+    machine: Machine
+    interface: Callable[[int], Interface]
+    """What the tables say besides, by the number of bytes of machine code in all."""
+
+
 def make_code(
-    sources: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel], *, profile: bool = False
+    sources: Mapping[str, SourceFunction],
+    kernels: Mapping[str, Kernel],
+    *,
+    profile: bool = False,
+    prefix: str = "",
 ) -> Code:
     """The host program of ``sources["main"]`` with the kernels that it calls.
 
     ``kernels`` are by the names that the Relax functions use. With ``profile``, for which they need
-    their work, the program times its steps.
+    their work, the program times its steps. The names of the program's functions begin with
+    ``prefix``.
     """
     program = build_program(sources, kernels)
     offsets: list[int] | None = None
@@ -55,27 +73,40 @@ def make_code(
         offsets, workspace = place(lifetimes)
     raw = {k.name: raw_kernel(k.name, k.function) for k in kernels.values()}
     sites: list[Site] | None = [] if profile else None
-    return Code(program, raw, host_module(program, offsets, sites), workspace, sites)
+    host = {prefix + n: f for n, f in host_module(program, offsets, sites).items()}
+    return Code(program, raw, host, workspace, sites, prefix)
 
 
-def make_objects(code: Code, machine: Machine, folder: Path) -> list[Path]:
+def make_objects(levels: Sequence[Level], folder: Path) -> list[Path]:
     """Object files of the weights, which the linker wants first, and of the code, in ``folder``."""
-    weights = folder / "weights.o"
-    if code.program.weight_bytes:
+    program, machine = levels[0].code.program, levels[0].machine
+    _check_shared(levels)
+    objects = []
+    if program.weight_bytes:
+        objects.append(folder / "weights.o")
         write_weights_object(
-            weights,
-            code.program.weights,
-            code.program.weight_bytes,
-            machine=machine_of(machine.triple),
+            objects[0], program.weights, program.weight_bytes, machine=machine_of(machine.triple)
         )
-    objects = generate_all(code.kernels, code.host, machine.tvm_target(), folder)
-    return [weights, *objects] if code.program.weight_bytes else objects
+    for index, level in enumerate(levels):
+        own = folder / f"level{index}"
+        own.mkdir()
+        code = level.code
+        objects += generate_all(code.kernels, code.host, level.machine.tvm_target(), own)
+    return objects
+
+
+def _check_shared(levels: Sequence[Level]) -> None:
+    """Levels share the weights and the tables."""
+    first = levels[0].code.program
+    places = [offset for offset, _ in first.weights]
+    for program in (level.code.program for level in levels[1:]):
+        shared = [offset for offset, _ in program.weights] == places
+        if not shared or program.slots != first.slots or len(program.checks) != len(first.checks):
+            raise InternalError("the code for several CPUs does not agree on weights and sizes")
 
 
 def make_library(
-    code: Code,
-    machine: Machine,
-    interface: Callable[[int], Interface],
+    levels: Sequence[Level],
     output: Path,
     *,
     symbol_prefix: str | None = None,
@@ -84,24 +115,30 @@ def make_library(
 ) -> None:
     """Write the shared library, or one relocatable object with the same content.
 
-    An existing file is replaced when all has gone well. ``interface`` gets the number of bytes of
-    machine code.
+    It is for one CPU, or for several, the best first. An existing file is replaced when all has
+    gone well.
     """
     with tempfile.TemporaryDirectory(prefix="rten-aot-") as name:
         folder = Path(name)
         stage("generating machine code")
-        objects = make_objects(code, machine, folder)
+        objects = make_objects(levels, folder)
         size = sum(o.stat().st_size for o in objects if o.name != "weights.o")
         source = folder / "model.c"
-        source.write_text(model_source(code.program, interface(size), code.workspace, code.sites))
+        source.write_text(model_source([_version(level, size) for level in levels]))
         stage("linking")
         link(
             objects,
             output,
-            machine.triple,
+            levels[0].machine.triple,
             c_sources=[source],
             symbol_prefix=symbol_prefix,
             workdir=folder,
             relocatable=relocatable,
-            profile=code.sites is not None,
+            profile=levels[0].code.sites is not None,
+            levels=len(levels) > 1,
         )
+
+
+def _version(level: Level, size: int) -> Version:
+    code = level.code
+    return Version(code.program, level.interface(size), code.workspace, code.sites, code.prefix)

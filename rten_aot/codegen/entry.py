@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
@@ -27,20 +28,30 @@ class Interface:
     """Names of dimensions for messages, by the name of the size variable."""
     cpu: str
     features: Sequence[str]
-    metadata: Mapping[str, object]
+    metadata: Mapping[str, Any]
 
 
-def model_source(
-    program: Program,
-    interface: Interface,
-    workspace: int | None,
-    sites: Sequence[Site] | None = None,
-) -> str:
-    """The text of model.c.
+@dataclass(frozen=True)
+class Version:
+    """What the tables say of a program that is made for one CPU."""
 
-    ``workspace`` is the number of bytes if the buffers' offsets are compiled in, else None.
-    ``sites`` are the steps that the program times, None if it times none.
+    program: Program
+    interface: Interface
+    workspace: int | None
+    """The number of bytes if the buffers' offsets are compiled in, else None."""
+    sites: Sequence[Site] | None = None
+    """The steps that the program times, None if it times none."""
+    prefix: str = ""
+    """What the names of its functions begin with."""
+
+
+def model_source(versions: Sequence[Version]) -> str:
+    """The text of model.c for a program in one version, or in several, the best first.
+
+    Several are for the macro RTEN_LEVELS. They differ in their functions, in what these need of
+    the workspace and the CPU, and in their metadata's target.
     """
+    program, interface = versions[0].program, versions[0].interface
     tables = _Tables()
     inputs = tables.tensors("input", interface.inputs, program.input_types, program, {})
     outputs = tables.tensors(
@@ -49,15 +60,70 @@ def model_source(
     symbols = tables.strings(
         "symbols", [interface.size_names.get(v.name, "") for v in program.sizes]
     )
-    placed = workspace is None
-    buffers = tables.array(
-        "rten_buffer_spec", "buffers", map(_buffer, program.buffers if placed else [])
-    )
+    buffers = [
+        tables.array("rten_buffer_spec", f"{v.prefix}buffers", map(_buffer, _placed(v)))
+        for v in versions
+    ]
     nodes = tables.array(
         "rten_node_spec", "nodes", (f"{{{_text(n)}, {_text(o)}}}" for n, o in interface.nodes)
     )
     checks = tables.strings("checks", [c.message for c in program.checks])
-    features = tables.strings("features", list(interface.features), terminated=True)
+    features = [
+        tables.strings(f"{v.prefix}features", list(v.interface.features), terminated=True)
+        for v in versions
+    ]
+    shared = {
+        "inputs": inputs,
+        "num_inputs": str(len(program.input_types)),
+        "outputs": outputs,
+        "num_outputs": str(len(program.output_types)),
+        "symbols": symbols,
+        "num_symbols": str(program.slots),
+        "num_input_symbols": str(len(program.sizes)),
+        "nodes": nodes,
+        "num_nodes": str(len(interface.nodes)),
+        "checks": checks,
+        "num_checks": str(len(program.checks)),
+        "io_alignment": str(_WIDEST_ELEMENT),
+        "weights": "rten_aot_weights" if program.weight_bytes else "NULL",
+    }
+    own = [
+        {**_own_fields(v), "buffers": b, "features": f}
+        for v, b, f in zip(versions, buffers, features, strict=True)
+    ]
+    declaration = (
+        "extern const uint8_t rten_aot_weights[] RTEN_HIDDEN;\n" if program.weight_bytes else ""
+    )
+    return f"""#include "rten_aot_internal.h"
+
+{declaration}{"".join(map(_functions, versions))}{"".join(tables.text)}
+{_descriptors(versions, [{**shared, **fields} for fields in own])}"""
+
+
+def _placed(version: Version) -> list[Planned]:
+    """The buffers that the runtime places."""
+    return version.program.buffers if version.workspace is None else []
+
+
+def _own_fields(version: Version) -> dict[str, str]:
+    """The fields that differ from version to version, but for tables."""
+    program, workspace = version.program, version.workspace
+    needs_prepare = bool(program.sizes or program.checks)
+    fields = {
+        "cpu": _text(version.interface.cpu),
+        "num_buffers": str(len(_placed(version))),
+        "workspace_bytes": "-1" if workspace is None else str(workspace),
+        "prepare": f"{version.prefix}call_prepare" if needs_prepare else "NULL",
+        "main": f"{version.prefix}call_main",
+    }
+    if version.sites is not None:
+        fields["num_steps"] = str(len(version.sites))
+    return fields
+
+
+def _functions(version: Version) -> str:
+    """The functions that unpack arrays and call the program's."""
+    program, prefix = version.program, version.prefix
     arguments = [
         *(f"in[{i}]" for i in range(len(program.input_types))),
         *(f"out[{i}]" for i in range(len(program.output_types))),
@@ -74,62 +140,50 @@ def model_source(
         "const int64_t *",
         "const uint8_t *",
     ]
-    weights = "rten_aot_weights" if program.weight_bytes else "NULL"
-    declaration = (
-        "extern const uint8_t rten_aot_weights[] RTEN_HIDDEN;\n" if program.weight_bytes else ""
-    )
-    fields = {
-        "abi": "RTEN_DESC_ABI",
-        "metadata": _text(json.dumps(interface.metadata, sort_keys=True, ensure_ascii=False)),
-        "cpu": _text(interface.cpu),
-        "features": features,
-        "inputs": inputs,
-        "num_inputs": str(len(program.input_types)),
-        "outputs": outputs,
-        "num_outputs": str(len(program.output_types)),
-        "symbols": symbols,
-        "num_symbols": str(program.slots),
-        "num_input_symbols": str(len(program.sizes)),
-        "buffers": buffers,
-        "num_buffers": str(len(program.buffers) if placed else 0),
-        "workspace_bytes": "-1" if workspace is None else str(workspace),
-        "nodes": nodes,
-        "num_nodes": str(len(interface.nodes)),
-        "checks": checks,
-        "num_checks": str(len(program.checks)),
-        "io_alignment": str(_WIDEST_ELEMENT),
-        "weights": weights,
-        "prepare": "call_prepare" if _needs_prepare(program) else "NULL",
-        "main": "call_main",
-    }
-    if sites is not None:
-        fields["num_steps"] = str(len(sites))
-    body = "".join(f"    .{name} = {value},\n" for name, value in fields.items())
-    return f"""#include "rten_aot_internal.h"
+    return f"""RTEN_HIDDEN int32_t {prefix}rten_main({", ".join(types)});
+RTEN_HIDDEN int32_t {prefix}rten_prepare(int64_t *, int64_t *, int64_t *, int64_t *);
 
-{declaration}RTEN_HIDDEN int32_t rten_main({", ".join(types)});
-RTEN_HIDDEN int32_t rten_prepare(int64_t *, int64_t *, int64_t *, int64_t *);
-
-static int32_t call_main(const void *const *in, void *const *out, int64_t *syms,
+static int32_t {prefix}call_main(const void *const *in, void *const *out, int64_t *syms,
                          uint8_t *workspace, const int64_t *offsets, const uint8_t *weights) {{
   (void)in; (void)out;
-  return rten_main({", ".join(arguments)});
+  return {prefix}rten_main({", ".join(arguments)});
 }}
 
-static inline int32_t call_prepare(int64_t *syms, int64_t *sizes, int64_t *out_dims) {{
+static inline int32_t {prefix}call_prepare(int64_t *syms, int64_t *sizes, int64_t *out_dims) {{
   int64_t failed_check = 0;
-  rten_prepare(syms, sizes, out_dims, &failed_check);
+  {prefix}rten_prepare(syms, sizes, out_dims, &failed_check);
   return (int32_t)failed_check;
 }}
 
-{"".join(tables.text)}
-RTEN_HIDDEN const rten_model_desc rten_aot_desc = {{
-{body}}};
 """
 
 
-def _needs_prepare(program: Program) -> bool:
-    return bool(program.sizes or program.checks)
+def _descriptors(versions: Sequence[Version], fields: Sequence[Mapping[str, str]]) -> str:
+    metadata = [v.interface.metadata for v in versions]
+    if len(versions) == 1:
+        body = _descriptor(metadata[0], fields[0])
+        return f"RTEN_HIDDEN const rten_model_desc rten_aot_desc = {body};\n"
+    chosen = [
+        _descriptor(_of_level(facts, version.interface.cpu), f)
+        for facts, version, f in zip(metadata, versions, fields, strict=True)
+    ]
+    every = "".join(f"{body},\n" for body in (*chosen, _descriptor(metadata[-1], fields[-1])))
+    return f"""RTEN_HIDDEN const rten_model_desc rten_aot_levels[] = {{
+{every}}};
+RTEN_HIDDEN const int32_t rten_aot_num_levels = {len(versions)};
+RTEN_HIDDEN _Atomic(const rten_model_desc *) rten_aot_level = &rten_aot_levels[{len(versions)}];
+"""
+
+
+def _of_level(metadata: Mapping[str, Any], level: str) -> dict[str, Any]:
+    """Metadata that says which level is in use."""
+    return {**metadata, "target": {**metadata["target"], "level": level}}
+
+
+def _descriptor(metadata: Mapping[str, Any], fields: Mapping[str, str]) -> str:
+    text = _text(json.dumps(metadata, sort_keys=True, ensure_ascii=False))
+    every = {"abi": "RTEN_DESC_ABI", "metadata": text, **fields}
+    return "{\n" + "".join(f"    .{name} = {value},\n" for name, value in every.items()) + "}"
 
 
 class _Tables:

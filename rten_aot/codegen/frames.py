@@ -86,7 +86,7 @@ def in_order(function: relax.Function, frame: Frame) -> Iterator[tuple[relax.Var
             else:
                 held.append((var, value))
         if len(held) == len(waiting):
-            raise InternalError(f"sizes that {held[0][0].name_hint} needs are never defined")
+            raise InternalError(f"sizes that {held[0][0].name} needs are never defined")
         waiting = held
 
 

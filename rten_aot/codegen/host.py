@@ -128,10 +128,11 @@ class _MainEmitter:
 
     def _step(self, step: ir.Step) -> list[tirx.Stmt]:
         match step:
-            case ir.KernelCall(name, pointers, sizes, nodes, work):
+            case ir.KernelCall(name, pointers, sizes, nodes, work, read_whole):
+                mapped = [self._map(weight, size) for weight, size in read_whole]
                 operands = [*(self._address(p) for p in pointers), *sizes]
                 call = tirx.Evaluate(tirx.call_extern("int32", name, *operands))
-                return self._timed(call, name, nodes, work)
+                return [*mapped, *self._timed(call, name, nodes, work)]
             case ir.Copy(target, source, size):
                 return self._copy(self._address(target), self._address(source), size)
             case ir.Allocate(storage):
@@ -170,6 +171,13 @@ class _MainEmitter:
                 return self._copy(place, self._address(source), size)
             case ir.Loop():
                 return self._loop(step)
+
+    def _map(self, weight: ir.Weight, size: int) -> tirx.Stmt:
+        """Have the first run map all pages of a weight at once, not one fault after another."""
+        call = tirx.call_extern(
+            "int32", "rten_aot_map", self._address(weight), tirx.const(size, "int64")
+        )
+        return tirx.Evaluate(call)
 
     def _measure(self, sizes: Sequence[tirx.Var], storage: ir.Storage) -> list[tirx.Stmt]:
         # A run that has failed may have computed anything, which must not be used as sizes.

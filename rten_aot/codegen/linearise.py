@@ -33,6 +33,7 @@ from rten_aot.codegen.program import (
     Step,
     Storage,
     kernel_sizes,
+    read_whole,
 )
 from rten_aot.codegen.sizes import (
     Factors,
@@ -112,7 +113,7 @@ class _Linearizer:
         function = source.function
         results = result_of(function)
         split = len(results) - len(source.measured)
-        counts = list(zip(results[split:], source.measured, strict=True))
+        counts = [c for c in zip(results[split:], source.measured, strict=True) if c[1]]
         for tensor, sizes in counts:
             if not isinstance(tensor, tvm.ir.Var):
                 self._measure(tensor, sizes, frame)
@@ -199,7 +200,9 @@ class _Linearizer:
             self._resolved(substituted(kernel.work.flops, actual)),
             self._resolved(substituted(kernel.work.bytes, actual)),
         )
-        step = KernelCall(kernel.name, tuple(pointers), sizes, nodes_of(call), work)
+        step = KernelCall(
+            kernel.name, tuple(pointers), sizes, nodes_of(call), work, read_whole(kernel, pointers)
+        )
         frame.steps.append(step)
         end = len(pointers) - kernel.scratch
         outputs = pointers[end - len(results) : end]

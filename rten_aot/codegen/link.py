@@ -33,6 +33,7 @@ _HEADER = NATIVE.parents[1] / "include" / "rten_aot.h"
 _FUNCTIONS = ("create", "destroy", "error", "metadata", "run")
 _PROFILE_FUNCTIONS = ("peak", "profile")
 _PROFILE_MACRO = "-DRTEN_PROFILE"
+_LEVELS_MACRO = "-DRTEN_LEVELS"
 
 # zig's name of the target with the oldest C library it is built for, and further options. Without
 # -rtlib=none zig builds its own compiler-rt, which takes seconds once; ARM needs its 64-bit
@@ -84,6 +85,7 @@ def link(
     workdir: Path | None = None,
     relocatable: bool = False,
     profile: bool = False,
+    levels: bool = False,
 ) -> None:
     """Link a model's objects, its generated C text and the C runtime to the library ``output``.
 
@@ -102,6 +104,7 @@ def link(
         relocatable: make one object with the same content, for another linker to take in; it
             defines the C interface and no other names.
         profile: the host program times its steps; the C interface has two functions more.
+        levels: the generated C text has a descriptor for each of several CPUs.
 
     Raises:
         LinkError: the linker is not installed, or failed.
@@ -121,13 +124,14 @@ def link(
         zig = _Zig(machine, workdir)
         functions = (*_FUNCTIONS, *_PROFILE_FUNCTIONS) if profile else _FUNCTIONS
         exports = [f"{prefix}_{name}" for name in functions]
+        macros = [m for m, on in ((_PROFILE_MACRO, profile), (_LEVELS_MACRO, levels)) if on]
         form = ["-r"] if relocatable else _library_options(workdir, soname or output.name, exports)
         zig.run(
             *form,
-            *([_PROFILE_MACRO] if profile else ()),
+            *macros,
             *(f"-I{folder.resolve()}" for folder in (NATIVE, *include_dirs)),
             *(str(path.resolve()) for path in (*objects, *c_sources)),
-            str(zig.runtime_object(prefix, profile=profile)),
+            str(zig.runtime_object(prefix, macros)),
             "-o",
             str(temporary),
         )
@@ -194,9 +198,9 @@ class _Zig:
                 f"{_useful(done.stdout)}\ncommand: {shlex.join(command)}"
             )
 
-    def runtime_object(self, prefix: str, *, profile: bool) -> Path:
+    def runtime_object(self, prefix: str, macros: Sequence[str]) -> Path:
         """The C runtime as one object, compiled once per content, options and zig."""
-        options = [_PROFILE_MACRO] if profile else []
+        options = list(macros)
         if prefix != DEFAULT_PREFIX:
             names = (*_FUNCTIONS, *_PROFILE_FUNCTIONS)
             options += [f"-Drten_aot_{name}={prefix}_{name}" for name in names]

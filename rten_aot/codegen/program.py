@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -81,6 +82,8 @@ class KernelCall:
     """The nodes of the model that it came from, as far as they are known."""
     work: Work | None = None
     """Known in programs that are made to be profiled."""
+    read_whole: tuple[tuple[Weight, int], ...] = ()
+    """Large weights that it reads from end to end, with their bytes."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,25 @@ class Kernel:
     scratch: int
     work: Work | None = None
     """That of one call, in the sizes of the function's parameters."""
+
+
+_LARGE_WEIGHT = 1 << 18
+"""Bytes of a weight that is worth mapping in one go when it is first read."""
+
+
+def read_whole(kernel: Kernel, pointers: Sequence[Storage]) -> tuple[tuple[Weight, int], ...]:
+    """The large weights among the pointers that the kernel reads from end to end."""
+    if not (kernel.function.attrs and kernel.function.attrs.get("rten.reads_all")):
+        return ()
+    buffers = [p for p in kernel.function.params if isinstance(p.ty, tirx.BufferType)]
+    found = []
+    for param, storage in zip(buffers, pointers, strict=True):
+        if isinstance(storage, Weight):
+            shape = [int(size.value) for size in param.ty.shape]
+            size = math.prod(shape) * np.dtype(str(param.ty.dtype)).itemsize
+            if size >= _LARGE_WEIGHT:
+                found.append((storage, size))
+    return tuple(found)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+import tvm_ffi
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
@@ -24,9 +25,30 @@ def static(size: tirx.Expr) -> int | None:
     return int(size.value) if isinstance(size, tirx.IntImm) else None
 
 
-def same(a: tirx.Expr, b: tirx.Expr) -> bool:
-    """Whether two sizes are known to be equal."""
-    return bool(Analyzer().can_prove_equal(a, b))
+def same(a: tirx.Expr, b: tirx.Expr, analyzer: Analyzer | None = None) -> bool:
+    """Whether two sizes are known to be equal, given that what was broadcast does fit."""
+    analyzer = analyzer or Analyzer()
+    parts_a, parts_b = _parts(a), _parts(b)
+    if len(parts_a) == len(parts_b) == 1:
+        return bool(analyzer.can_prove_equal(a, b))
+    return all(_is_part(p, parts_b, analyzer) for p in parts_a) and all(
+        _is_part(p, parts_a, analyzer) for p in parts_b
+    )
+
+
+def _parts(size: tirx.Expr) -> list[tirx.Expr]:
+    """The sizes that ``broadcast_size`` has made one of: the first of them that is not 1."""
+    parts = []
+    while isinstance(size, tirx.Select) and tvm_ffi.structural_equal(
+        size.condition, tirx.EQ(size.false_value, index(1))
+    ):
+        parts.append(size.false_value)
+        size = size.true_value
+    return [*parts, size]
+
+
+def _is_part(size: tirx.Expr, parts: Sequence[tirx.Expr], analyzer: Analyzer) -> bool:
+    return any(analyzer.can_prove_equal(size, p) for p in parts)
 
 
 def broadcast_size(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
@@ -47,7 +69,13 @@ def broadcast_size(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         return a
     if fixed_b is not None:
         return b
-    return tirx.Select(tirx.EQ(a, index(1)), b, a)
+    # One choice for each different size: nested choices would grow exponentially along a chain.
+    analyzer, parts = Analyzer(), _parts(a)
+    parts += [p for p in _parts(b) if not _is_part(p, parts, analyzer)]
+    *others, result = parts
+    for part in reversed(others):
+        result = tirx.Select(tirx.EQ(part, index(1)), result, part)
+    return result
 
 
 def broadcast_shape(*shapes: Sequence[tirx.Expr]) -> list[tirx.Expr]:

@@ -13,7 +13,7 @@ from tvm import te, tirx
 from tvm.sym import Analyzer
 
 from rten_aot.dialect.broadcast import index, static
-from rten_aot.dialect.registry import Layout, Pattern, define
+from rten_aot.dialect.registry import UNANNOTATED, Annotations, Layout, Pattern, define
 
 Sizes = Sequence[tirx.Expr]
 
@@ -140,6 +140,7 @@ def conv_packed(
     strides: list[int],
     dilations: list[int],
     real_taps: str = "1",
+    annotations: Annotations = UNANNOTATED,
 ) -> te.Tensor:
     """2-D convolution of NHWC ``x`` with weights packed as ``[groups, blocks, h, w, in, lanes]``.
 
@@ -179,13 +180,20 @@ def conv_packed(
             "rten.anchor": "conv2d",
             **_geometry(strides, dilations),
             **({} if real_taps == "1" else {REAL_TERMS: real_taps}),
+            **annotations,
         },
     )
 
 
 @define("depthwise", pattern=Pattern.ANCHOR)
 def depthwise(
-    x: te.Tensor, w: te.Tensor, pads: Sizes, *, strides: list[int], dilations: list[int]
+    x: te.Tensor,
+    w: te.Tensor,
+    pads: Sizes,
+    *,
+    strides: list[int],
+    dilations: list[int],
+    annotations: Annotations = UNANNOTATED,
 ) -> te.Tensor:
     """Depthwise convolution of NHWC ``x`` with ``w`` ``[h, w, channels]``.
 
@@ -219,6 +227,7 @@ def depthwise(
             "rten.anchor": "depthwise",
             "multiple": multiple,
             **_geometry(strides, dilations),
+            **annotations,
         },
     )
 

@@ -6,12 +6,14 @@ from tvm import te, tirx
 
 from rten_aot.dialect.broadcast import broadcast_indices, broadcast_shape, index, static
 from rten_aot.dialect.conv import widened
-from rten_aot.dialect.registry import Pattern, define
+from rten_aot.dialect.registry import UNANNOTATED, Annotations, Pattern, define
 from rten_aot.errors import ShapeError
 
 
 @define("matmul", pattern=Pattern.ANCHOR)
-def matmul(a: te.Tensor, b: te.Tensor, *, transpose_b: bool = False) -> te.Tensor:
+def matmul(
+    a: te.Tensor, b: te.Tensor, *, transpose_b: bool = False, annotations: Annotations = UNANNOTATED
+) -> te.Tensor:
     """``a @ b`` for ranks from 2 up; axes before the last two broadcast.
 
     With ``transpose_b`` the last two axes of ``b`` are swapped. Products of 8-bit integers are
@@ -36,12 +38,14 @@ def matmul(a: te.Tensor, b: te.Tensor, *, transpose_b: bool = False) -> te.Tenso
 
     attrs = {}
     if str(a.dtype) == str(b.dtype) == "float32":
-        attrs = {"rten.anchor": "gemm", "transpose_b": int(transpose_b)}
+        attrs = {"rten.anchor": "gemm", "transpose_b": int(transpose_b), **annotations}
     return te.compute((*batch, rows, columns), element, name="matmul", attrs=attrs)
 
 
 @define("gemm_packed", pattern=Pattern.ANCHOR)
-def gemm_packed(a: te.Tensor, b: te.Tensor, *, n: int) -> te.Tensor:
+def gemm_packed(
+    a: te.Tensor, b: te.Tensor, *, n: int, annotations: Annotations = UNANNOTATED
+) -> te.Tensor:
     """``a @ b`` with one matrix ``b`` of ``n`` columns, packed as ``[blocks, inner, lanes]``.
 
     Column ``j`` is lane ``j % lanes`` of block ``j // lanes``; lanes past the last column hold
@@ -59,5 +63,5 @@ def gemm_packed(a: te.Tensor, b: te.Tensor, *, n: int) -> te.Tensor:
         (*a.shape[:-1], index(n)),
         element,
         name="matmul",
-        attrs={"rten.anchor": "gemm", "packed": 1},
+        attrs={"rten.anchor": "gemm", "packed": 1, **annotations},
     )

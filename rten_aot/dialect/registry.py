@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
@@ -18,7 +18,13 @@ from rten_aot.errors import InternalError
 
 TeResult: TypeAlias = te.Tensor | list[te.Tensor]
 TeFunction: TypeAlias = Callable[..., TeResult]
-AttrValue: TypeAlias = int | float | bool | str | list[int] | list[float] | list[str] | None
+Annotations: TypeAlias = Mapping[str, int | str]
+"""What the schedules of an operator's kernel are told, by name; results do not depend on it."""
+UNANNOTATED: Annotations = {}
+"""No annotations."""
+AttrValue: TypeAlias = (
+    int | float | bool | str | list[int] | list[float] | list[str] | Annotations | None
+)
 
 
 class Layout(Enum):

@@ -15,7 +15,7 @@ from tvm import te, tirx
 
 from rten_aot.dialect.broadcast import index
 from rten_aot.dialect.conv import result_size
-from rten_aot.dialect.registry import Pattern, define
+from rten_aot.dialect.registry import UNANNOTATED, Annotations, Pattern, define
 
 TILE = 2
 """Height and width of the piece of the result that one tile gives."""
@@ -35,7 +35,12 @@ def transform_weight(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 @define("conv_winograd", pattern=Pattern.ANCHOR)
 def conv_winograd(
-    x: te.Tensor, w: te.Tensor, pads: Sequence[tirx.Expr], *, out_channels: int
+    x: te.Tensor,
+    w: te.Tensor,
+    pads: Sequence[tirx.Expr],
+    *,
+    out_channels: int,
+    annotations: Annotations = UNANNOTATED,
 ) -> te.Tensor:
     """2-D convolution of NHWC ``x`` with a kernel of 3x3, without strides or dilations.
 
@@ -75,7 +80,7 @@ def conv_winograd(
             axis=rc,
         ),
         name="products",
-        attrs={"rten.anchor": "winograd"},
+        attrs={"rten.anchor": "winograd", **annotations},
     )
 
     def result(n: tirx.Expr, h: tirx.Expr, v: tirx.Expr, o: tirx.Expr) -> tirx.Expr:

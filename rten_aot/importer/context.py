@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -14,6 +15,7 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from rten_aot.dialect import registry as dialect
+from rten_aot.dialect.broadcast import same
 from rten_aot.dialect.origins import with_nodes
 from rten_aot.errors import ShapeError, UnsupportedOpError
 from rten_aot.format.graph import OpNode
@@ -27,6 +29,9 @@ Contents: TypeAlias = npt.NDArray[np.object_]
 
 _SIZE_LIMIT = tirx.const(1 << 40, "int64")
 """Above every size that can occur."""
+
+_TOO_MANY = 1 << 60
+"""More elements than any memory holds, with room for some arithmetic in int64."""
 
 MAX_KNOWN_ELEMENTS = 256
 """Tensors with more elements are data, not shape arithmetic; their content is not tracked."""
@@ -49,7 +54,10 @@ class GraphState:
     checks: list[Check] = field(default_factory=list)
     known: dict[relax.Var, Contents] = field(default_factory=dict)
     measured: list[tuple[relax.Var, tuple[tirx.Var, ...]]] = field(default_factory=list)
-    """Tensors whose elements, once computed, are the values of size variables."""
+    """Tensors whose elements, once computed, are the values of size variables.
+
+    Those without variables have sizes that only computing them tells.
+    """
     analyzer: Analyzer = field(default_factory=Analyzer)
     sizes: set[tirx.Var] = field(default_factory=set)
     """Variables that are known not to be negative."""
@@ -59,6 +67,15 @@ class GraphState:
         for size in sizes:
             self.sizes.add(size)
             self.analyzer.bind(size, tvm.ir.Range(0, _SIZE_LIMIT))
+
+
+def can_exist(shape: Sequence[Size]) -> bool:
+    """Whether memory may have room for a tensor, zeros among its sizes left out of account.
+
+    What it has none for would make numbers of elements overflow.
+    """
+    sizes = [static(size) or 1 for size in shape]
+    return math.prod(sizes) < _TOO_MANY
 
 
 def static(size: Size) -> int | None:
@@ -92,7 +109,11 @@ class OpContext:
 
     def emit(self, expr: relax.Expr) -> relax.Var:
         """Bind an expression to a new variable of known type."""
-        return self.state.builder.emit(with_nodes(expr, [self.node_index]))
+        result = self.state.builder.emit(with_nodes(expr, [self.node_index]))
+        if isinstance(result.ty, relax.TensorType) and not can_exist(result.ty.shape.values):
+            shape = ", ".join(map(str, self.shape(result)))
+            self.shape_error(f"no memory can hold a result of shape [{shape}]")
+        return result
 
     def call(self, name: str, *operands: relax.Expr, **attrs: dialect.AttrValue) -> Any:
         """Emit a call of the operator ``rten.<name>``; a list of variables if it gives many."""
@@ -113,13 +134,12 @@ class OpContext:
         time, if anything uses it as data.
         """
         content = np.array(array, dtype=object)
-        flat = [self._simplify(v) for v in content.flat]
-        if not any(isinstance(v, tvm.ir.Expr) for v in flat):
+        for position, value in enumerate(content.flat):
+            content.flat[position] = self._simplify(value)
+        if not any(isinstance(v, tvm.ir.Expr) for v in content.flat):
             values = content if dtype == "float32" else _wrap(content, dtype)
             return self.const(values.astype(dtype))
-        for position, value in enumerate(flat):
-            content.flat[position] = value
-        vector = self.call("sizes_to_tensor", self.shape_expr(flat), dtype=dtype)
+        vector = self.call("sizes_to_tensor", self.shape_expr(list(content.flat)), dtype=dtype)
         result = self.reshape(vector, list(content.shape))
         self.state.known[result] = content
         return result
@@ -185,6 +205,9 @@ class OpContext:
 
     def shape_expr(self, sizes: Sequence[Size]) -> relax.ShapeExpr:
         """Sizes as an operand."""
+        for size in sizes:
+            if isinstance(size, int) and abs(size) >= _TOO_MANY:
+                self.shape_error(f"a size of {size} is too large")
         return relax.ShapeExpr([tirx.const(s, "int64") if isinstance(s, int) else s for s in sizes])
 
     def normalize_axis(self, axis: int, rank: int, attr: str = "axis") -> int:
@@ -202,7 +225,7 @@ class OpContext:
 
     def same(self, a: Size, b: Size) -> bool:
         """Whether two sizes are known to be equal."""
-        return bool(self.state.analyzer.can_prove_equal(_expr(a), _expr(b)))
+        return same(_expr(a), _expr(b), self.state.analyzer)
 
     def require(self, condition: tirx.Expr, message: str) -> None:
         """Have the condition tested when the model runs."""
@@ -223,6 +246,10 @@ class OpContext:
         self.state.measured.append((counts, sizes))
         self.state.declare(size for i, size in enumerate(sizes) if i not in signed)
         return list(sizes)
+
+    def keep(self, value: relax.Var) -> None:
+        """Have ``value`` computed even if nothing uses more of it than its sizes."""
+        self.state.measured.append((value, ()))
 
     def equal_dims(self, a: Size, b: Size, what: str = "sizes") -> Size:
         """The one size that both stand for; a run-time check where that is not known now."""

@@ -23,12 +23,23 @@ class OpSpec:
     name: str
     function: OpFunction
     required: int
-    maximum: int | None
-    """None: any number."""
+    fixed: int
+    """Inputs with a meaning of their own, optional ones included."""
+    variadic: bool
+    """Whether any number of further inputs may follow; none of them may be missing."""
     limits: str
     """What is not supported, in words for the support table; empty if nothing."""
     sequences: bool = False
     """Whether operands may be sequences of tensors."""
+
+    @property
+    def arity(self) -> str:
+        """How many inputs there may be, in words."""
+        if self.variadic:
+            return f"{self.required} or more"
+        if self.required == self.fixed:
+            return str(self.fixed)
+        return f"{self.required} to {self.fixed}"
 
 
 _SPECS: dict[str, OpSpec] = {}
@@ -51,8 +62,9 @@ def op(
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         fixed = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
         required = sum(p.default is p.empty for p in fixed)
-        maximum = None if variadic else len(fixed)
-        _SPECS[name] = OpSpec(name, function, required, maximum, limits, sequences)
+        _SPECS[name] = OpSpec(
+            name, function, required, len(fixed), variadic, limits, sequences=sequences
+        )
         return function
 
     return register

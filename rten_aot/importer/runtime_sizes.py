@@ -9,7 +9,7 @@ from tvm import relax
 import rten_aot.dialect.runtime_axes
 import rten_aot.dialect.runtime_sizes  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
-from rten_aot.importer.sizes import at_least, product
+from rten_aot.importer.sizes import at_least, plain, product
 
 
 def counted(ctx: OpContext, x: relax.Expr, what: str) -> int:
@@ -30,7 +30,7 @@ def sizes(ctx: OpContext, x: relax.Expr, what: str, *, signed: bool = False) -> 
     if ctx.contents(x) is not None:
         known = ctx.ints(x, what)
         for size in [] if signed else known:
-            at_least(ctx, size, 0, f"{what}: {size} is negative")
+            at_least(ctx, size, 0, f"{what}: {plain(size)} is negative")
         return known
     count = counted(ctx, x, what)
     if count == 0:

@@ -11,6 +11,7 @@ from tvm import relax, tirx
 
 from rten_aot.errors import ShapeError
 from rten_aot.format.graph import Dim, Graph, Value
+from rten_aot.importer.context import can_exist
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Signature:
         for index, (name, value) in enumerate(declared.items()):
             assert isinstance(value, Value)
             shape = tuple(fixed.get(d, d) if isinstance(d, str) else d for d in final[name])
+            if not can_exist([d for d in shape if isinstance(d, int)]):
+                raise ShapeError(f'no memory can hold input "{name}" of shape {list(shape)}')
             dtype = value.dtype or "float32"
             self.inputs.append(TensorSpec(name, dtype, shape))
             sizes = [self._size(d, f"{index}_{axis}") for axis, d in enumerate(shape)]

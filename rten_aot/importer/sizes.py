@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from tvm import relax, tirx
 
+from rten_aot.dialect.broadcast import broadcast_size
 from rten_aot.importer.context import OpContext, Size, static
 
 
@@ -86,7 +88,7 @@ def broadcast(ctx: OpContext, a: Size, b: Size) -> Size:
     ctx.require(equal, "sizes cannot be broadcast")
     if isinstance(a, int):
         return a
-    return b if isinstance(b, int) else choose(ones[0], b, a)
+    return b if isinstance(b, int) else broadcast_size(a, b)
 
 
 def quotient(ctx: OpContext, sizes: Sequence[Size], divisors: Sequence[Size]) -> Size:
@@ -121,7 +123,12 @@ def quotient(ctx: OpContext, sizes: Sequence[Size], divisors: Sequence[Size]) ->
 
 def text(sizes: Sequence[Size]) -> str:
     """Sizes in a message."""
-    return "[" + ", ".join(map(str, sizes)) + "]"
+    return "[" + ", ".join(map(plain, sizes)) + "]"
+
+
+def plain(size: Size) -> str:
+    """A size in a message, numbers without their types."""
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
 
 
 def _factors(sizes: Sequence[Size]) -> tuple[list[int], list[tirx.Expr]]:

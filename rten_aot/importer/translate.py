@@ -13,7 +13,7 @@ from rten_aot.dialect.functions import building, result_types
 from rten_aot.errors import CompileError, InternalError, ModelFormatError, UnsupportedOpError
 from rten_aot.format.graph import Constant, Dim, Graph, Model, OpNode, Value
 from rten_aot.importer.context import Check, Contents, GraphState, OpContext
-from rten_aot.importer.registry import check_supported, load_all
+from rten_aot.importer.registry import OpSpec, check_supported, load_all
 from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.signature import Signature, TensorSpec, unique_names
 
@@ -199,18 +199,8 @@ class Translator:
 
     def _operator(self, node: OpNode, scope: Scope) -> None:
         spec = self._specs[node.op]
-        count = len(node.inputs)
-        if (spec.maximum is not None and count > spec.maximum) or count < spec.required:
-            most = "more" if spec.maximum is None else str(spec.maximum)
-            raise UnsupportedOpError(
-                f"has {count} inputs; supported: {spec.required} to {most}",
-                node=node.name,
-                op=node.op,
-            )
+        _check_arity(spec, node)
         operands = [None if i is None else self._operand(node, i, scope) for i in node.inputs]
-        for position in range(spec.required):
-            if operands[position] is None:
-                raise UnsupportedOpError(f"input {position} is missing", node=node.name, op=node.op)
         if not spec.sequences and any(isinstance(x, TensorSequence) for x in operands):
             raise UnsupportedOpError(
                 "takes no sequence of tensors here", node=node.name, op=node.op
@@ -247,6 +237,23 @@ class Translator:
                 f'input "{name}" is used before anything computes it', node=node.name, op=node.op
             )
         return value
+
+
+def _check_arity(spec: OpSpec, node: OpNode) -> None:
+    """Refuse inputs that are missing or too many."""
+    missing = [
+        position
+        for position, index in enumerate(node.inputs)
+        if index is None and not spec.required <= position < spec.fixed
+    ]
+    count = len(node.inputs)
+    if count < spec.required or (count > spec.fixed and not spec.variadic):
+        message = f"has {count} input{'' if count == 1 else 's'}; supported: {spec.arity}"
+    elif missing:
+        message = f"input {missing[0]} is missing"
+    else:
+        return
+    raise UnsupportedOpError(message, node=node.name, op=node.op)
 
 
 def _refuse_sequences(graph: Graph, outputs: Sequence[relax.Expr]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 import zipfile
@@ -28,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 case "run":
                     _run(model, args.input, args.output)
                 case _:
-                    _time(model, args.input, args.repeats)
+                    _time(model, args.input, args.seconds, args.runs)
     except (ModelLoadError, InputError, ModelRunError, OSError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 1
@@ -36,17 +37,30 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rten_aot.runtime", description=__doc__)
+    program = f"python -m {__package__}" if __package__ else None
+    parser = argparse.ArgumentParser(prog=program, description="Describe, run or time a model.")
     commands = parser.add_subparsers(dest="command", required=True)
-    describe = commands.add_parser("describe", help="show inputs, outputs and the target")
+    describe = commands.add_parser("describe", help="show inputs, outputs, the target and sizes")
     describe.add_argument("--json", action="store_true", help="all metadata, as JSON")
     run = commands.add_parser("run", help="run once and show the outputs")
     run.add_argument("--output", metavar="Y.npz", type=Path, help="write the outputs to a file")
     times = commands.add_parser("time", help="time runs")
-    times.add_argument("--repeats", metavar="N", type=_positive, default=20, help="default 20")
+    times.add_argument(
+        "--seconds",
+        metavar="S",
+        type=_seconds,
+        default=2.0,
+        help="how long to measure (default: 2)",
+    )
+    times.add_argument("--runs", metavar="N", type=_positive, help="run so many times instead")
     for command in (describe, run, times):
         command.add_argument("model", metavar="MODEL.so")
-        command.add_argument("--threads", metavar="N", type=_positive)
+        command.add_argument(
+            "--threads",
+            metavar="N",
+            type=_positive,
+            help="how many threads to use (default: the physical cores)",
+        )
     for command in (run, times):
         command.add_argument(
             "--input",
@@ -59,9 +73,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive number')
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive number')
     return value
 
 
@@ -75,6 +98,10 @@ def _describe(model: Model, *, as_json: bool) -> None:
             print(f"  {info.name}  {info.dtype}  {_shape_text(info.shape)}")
     target = model.metadata.get("target", {})
     print(f"target: {target.get('triple', 'unknown')} {target.get('cpu', '')}".rstrip())
+    if target.get("levels"):
+        print(f"level: {target['level']}, of {', '.join(target['levels'])}")
+    for what, size in model.metadata.get("sizes", {}).items():
+        print(f"{what}: {'depends on the shapes' if size is None else f'{size:,} bytes'}")
 
 
 def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
@@ -91,16 +118,17 @@ def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _time(model: Model, files: Sequence[str], repeats: int) -> None:
+def _time(model: Model, files: Sequence[str], seconds: float, runs: int | None) -> None:
     inputs = _inputs(model, files)
-    model.run(inputs)
-    times = []
-    for _ in range(repeats):
+    model.run(inputs)  # takes memory, and reads the weights from the file
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < runs if runs else not times or time.perf_counter() < end:
         start = time.perf_counter()
         model.run(inputs)
         times.append((time.perf_counter() - start) * 1e3)
     times.sort()
-    print(f"best {times[0]:.3f} ms  median {times[len(times) // 2]:.3f} ms  ({repeats} runs)")
+    print(f"best {times[0]:.3f} ms  median {times[len(times) // 2]:.3f} ms  ({len(times)} runs)")
 
 
 def _inputs(model: Model, files: Sequence[str]) -> dict[str, Array]:

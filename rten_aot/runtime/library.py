@@ -17,8 +17,8 @@ from rten_aot.runtime.errors import ModelLoadError
 
 _MACHINES = {3: "x86", 40: "arm", 62: "x86-64", 183: "aarch64", 243: "riscv64"}
 
-_names_lock = threading.Lock()
-_names: dict[str, list[tuple[int, int]]] = {}
+_files_lock = threading.Lock()
+_files: dict[str, list[tuple[int, int]]] = {}
 
 
 class Library:
@@ -58,7 +58,7 @@ class Library:
 
         tensors = ctypes.POINTER(abi.DLTensor)
         handle = ctypes.c_void_p
-        metadata = function("metadata", ctypes.c_char_p)
+        self._metadata = function("metadata", ctypes.c_char_p)
         self.create = function(
             "create", ctypes.c_int32, ctypes.POINTER(abi.Options), ctypes.POINTER(handle)
         )
@@ -67,7 +67,7 @@ class Library:
         )
         self.destroy = function("destroy", None, handle)
         self._error = function("error", ctypes.c_char_p)
-        self.metadata = self._parse(metadata())
+        self.metadata = self._parse(self._metadata())
         self.times_steps = "profile" in self.metadata
         """Whether the library has the functions ``profile`` and ``peak``."""
         if self.times_steps:
@@ -75,6 +75,11 @@ class Library:
             self.profile = function("profile", ctypes.c_int32, handle, steps, ctypes.c_int32, total)
             rate = ctypes.POINTER(ctypes.c_double)
             self.peak = function("peak", ctypes.c_int32, handle, ctypes.c_int64, rate)
+
+    def read_level(self) -> None:
+        """Read the metadata again if it tells, now that there is a handle, of the level in use."""
+        if self.metadata.get("target", {}).get("levels"):
+            self.metadata = self._parse(self._metadata())
 
     def _parse(self, text: bytes) -> dict[str, Any]:
         try:
@@ -142,8 +147,8 @@ def _unique_name(path: Path) -> str:
     """
     absolute = Path(os.path.abspath(path))
     status = os.stat(path)
-    with _names_lock:
-        files = _names.setdefault(str(absolute), [])
+    with _files_lock:
+        files = _files.setdefault(str(absolute), [])
         if (status.st_dev, status.st_ino) not in files:
             files.append((status.st_dev, status.st_ino))
         steps = files.index((status.st_dev, status.st_ino))

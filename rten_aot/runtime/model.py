@@ -115,10 +115,14 @@ class Model:
         code = self._library.create(ctypes.byref(options), ctypes.byref(self._handle))
         if code != abi.OK:
             raise ModelLoadError(f"{self._library.path}: {self._library.error()}")
+        self._library.read_level()
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """All that the library says about itself: model, target, sizes, versions."""
+        """All that the library says about itself: model, target, sizes, versions.
+
+        For several CPUs, ``["target"]["level"]`` is the one that this machine's was taken for.
+        """
         return self._library.metadata
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:

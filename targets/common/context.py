@@ -9,6 +9,7 @@ from tvm.ir import Expr
 from tvm.tirx import Stmt
 
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, i64
 from rten_aot.targets.common.loops import Loops, seq
@@ -17,6 +18,9 @@ from rten_aot.targets.common.values import Values
 
 SCRATCH = "rten.scratch"
 """Attribute of a scheduled function: how many of its last parameters are scratch buffers."""
+
+READS_ALL = "rten.reads_all"
+"""Attribute of a scheduled function that reads its constant operands from end to end."""
 
 
 class Context:
@@ -35,6 +39,8 @@ class Context:
         self.values = Values(kernel, self.loops)
         self.done: set[Buffer] = set()
         """Buffers whose stages need no more loops."""
+        self.decisions: Decisions | None = None
+        """Those for the convolution or matrix product, if the kernel has one."""
         self._scratch: list[Buffer] = []
 
     def scratch(self, shape: Sequence[Expr | int], dtype: str, name: str) -> Buffer:
@@ -67,6 +73,11 @@ class Context:
         epilogue.finish()
         self.done.update(s.buffer for s in epilogue.absorbed)
 
+    def decide(self, decisions: Decisions) -> None:
+        """Note what was chosen for the kernel's convolution or matrix product."""
+        self.decisions = decisions
+        self.note(str(decisions))
+
     def materialise(self, buffer: Buffer) -> Stmt:
         """Loops that compute a producer stage into memory, from where it is loaded afterwards.
 
@@ -85,4 +96,6 @@ class Context:
         result = tirx.PrimFunc([*self.kernel.params, *self._scratch], body, func.ret_type)
         for key, value in (func.attrs or {}).items():
             result = result.with_attr(key, value)
+        if any(stage.anchor is not None for stage in self.kernel.stages):
+            result = result.with_attr(READS_ALL, 1)
         return result.with_attr(SCRATCH, len(self._scratch))

@@ -8,9 +8,11 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import Buffer, constant_int, i64, is_call, same, substitute
 from rten_aot.targets.common.loops import seq, store, when, zero
+from rten_aot.targets.common.packing import Blocks
 from rten_aot.targets.common.product import Block, Product, ProductLoops
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
@@ -28,11 +30,14 @@ def schedule_conv2d(ctx: Context, stage: Stage) -> Stmt | None:
     if is_call(stage.value.a, "if_then_else"):
         data, copy = _padded(ctx, stage, data)
     name = Names(ctx.loops)
-    convolution = _Convolution(ctx, stage, data, stage.value.b, name)
-    loops = ProductLoops(ctx, convolution.product(), name)
-    body = loops.build()
+    decisions = Decisions.of(stage)
+    convolution = _Convolution(ctx, stage, data, name, decisions)
+    product = convolution.product()
+    decisions.know("algorithm", "direct")
+    decisions.know("width", product.width)
+    body = ProductLoops(ctx, product, name, decisions).build()
     ctx.finish(convolution.epilogue)
-    ctx.note(f"direct convolution, {loops.describe()}")
+    ctx.decide(decisions)
     return seq(before, copy, body)
 
 
@@ -40,15 +45,16 @@ class _Convolution:
     """The factors of a convolution, and where its sums go."""
 
     def __init__(
-        self, ctx: Context, stage: Stage, data: TensorLoad, weight: TensorLoad, name: Names
+        self, ctx: Context, stage: Stage, data: TensorLoad, name: Names, decisions: Decisions
     ) -> None:
         self.epilogue = ctx.epilogue(stage)
         self._ctx = ctx
         self._stage = stage
         self._data = data
-        self._weight = weight.source
-        shape = [constant_int(e) or 0 for e in weight.source.ty.shape]
-        self._groups, _, self._kernel_h, self._kernel_w, self._channels, self._width = shape
+        self._weight = stage.value.b.source
+        shape = [constant_int(e) or 0 for e in self._weight.ty.shape]
+        self._groups, _, self._kernel_h, self._kernel_w, self._channels, packed = shape
+        self._blocks = Blocks.of(ctx.machine, packed, decisions.record.width)
         self._out = constant_int(stage.spatial[-1].extent) or 0
         self._rows = RowIndex(ctx.loops, stage.spatial[:-1], name)
         self._flat_out = epilogue_is_flat(self._rows, self.epilogue, stage.dtype)
@@ -80,12 +86,13 @@ class _Convolution:
             rows=self._rows.count,
             groups=self._groups,
             columns=self._out // self._groups,
-            width=self._width,
+            width=self._blocks.tile,
             reduce=reduce,
             row_bytes=4 * self._channels * min(steps, self._kernel_h * self._kernel_w),
             operands=self._operands,
             emit=self._emit,
             is_packed=True,
+            is_scattered=not self._flat_in,
         )
 
     def _taps(self, ks: Sequence[Expr]) -> list[Expr]:
@@ -130,14 +137,16 @@ class _Convolution:
             return self._ctx.values.load(self._data.source, place)
 
         def right(ks: Sequence[Expr], j: Expr) -> Expr:
-            return self._ctx.values.load(self._weight, [at.group, at.block, *self._taps(ks), j])
+            block, column = self._blocks.place(at.block, j)
+            return self._ctx.values.load(self._weight, [at.group, block, *self._taps(ks), column])
 
         return before, left, right
 
     def _emit(self, at: Block, row: Expr, column: Expr, value: Expr) -> list[Stmt]:
         index = at.row + row
         pixel = self._rows.flat(index) if self._flat_out else self._rows.split(index)
-        channel = at.group * i64(self._out // self._groups) + at.block * i64(self._width) + column
+        first = at.block * i64(self._blocks.tile)
+        channel = at.group * i64(self._out // self._groups) + first + column
         return self.epilogue.emit(value, [*pixel, self._ctx.loops.simplify(channel)])
 
 

@@ -13,15 +13,15 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.conv2d import image_load, pads_before
 from rten_aot.targets.common.expr import Buffer, constant_int, i64
 from rten_aot.targets.common.loops import Loops, load, seq, store, tile, zero
+from rten_aot.targets.common.packing import channels, lanes, pixels
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.tiles import Shape, branch, store_columns
 
-_ACCUMULATORS = 8
-"""Vectors of sums of a tile; some registers are left for taps and images."""
 _SERIAL_PRODUCTS = 1 << 16
 """Fewer multiplications than this take less time than starting threads."""
 
@@ -63,7 +63,7 @@ def schedule_depthwise(ctx: Context, stage: Stage) -> Stmt | None:
     depthwise = _Depthwise(ctx, stage, data, stage.value.b)
     body = depthwise.build()
     ctx.finish(depthwise.epilogue)
-    ctx.note(f"depthwise convolution, tiles of {depthwise.pixels}x{depthwise.channels}")
+    ctx.decide(depthwise.decisions)
     return seq(before, body)
 
 
@@ -92,22 +92,17 @@ class _Depthwise:
         self._count = constant_int(stage.spatial[3].extent) or 0
         self._multiple = stage.int_annotation("multiple")
         self.epilogue = ctx.epilogue(stage)
-        self.channels = self._tile_channels()
-        self._lanes = min(self.channels, ctx.machine.lanes(stage.dtype))
-        vectors = self.channels // self._lanes
-        wanted = max(1, _ACCUMULATORS // vectors)
-        known = constant_int(self._width.result)
-        self.pixels = wanted if known is None else max(1, min(wanted, known))
+        self.decisions = Decisions.of(stage)
+        self._channels, self._pixels = self._tile_size()
+        self._lanes = lanes(ctx.machine, self._channels, stage.dtype)
 
-    def _tile_channels(self) -> int:
-        """Channels of a tile: two vectors if there are that many, else a shorter vector."""
-        lanes = self._ctx.machine.lanes(self._stage.dtype)
-        for width in (2 * lanes, lanes):
-            if self._count >= width:
-                return width
-        while lanes > max(self._count, 1):
-            lanes //= 2
-        return lanes
+    def _tile_size(self) -> tuple[int, int]:
+        """Channels and pixels of a tile."""
+        machine, take = self._ctx.machine, self.decisions.take
+        width = take("width", channels(machine, self._count), "two vectors if there are as many")
+        most = take("rows", pixels(machine, width), "as many as fit the registers")
+        known = constant_int(self._width.result)
+        return width, most if known is None else max(1, min(most, known))
 
     # -- loops ----------------------------------------------------------------------------------
 
@@ -118,18 +113,18 @@ class _Depthwise:
 
         def row(t: Expr) -> Stmt:
             n, h = loops.var("n", batch), loops.var("h", rows)
-            whole, rest = divmod(self._count, self.channels)
+            whole, rest = divmod(self._count, self._channels)
             parts: list[Stmt] = [
                 loops.serial(
                     "block",
                     whole,
                     lambda b: self._pixels_of(
-                        n, h, b * i64(self.channels), self.channels, self._lanes
+                        n, h, b * i64(self._channels), self._channels, self._lanes
                     ),
                 )
             ]
             if rest:
-                parts.append(self._rest_of_channels(n, h, whole * self.channels, rest))
+                parts.append(self._rest_of_channels(n, h, whole * self._channels, rest))
             return seq(
                 tirx.Bind(n, tirx.truncdiv(t, rows)), tirx.Bind(h, tirx.truncmod(t, rows)), parts
             )
@@ -171,8 +166,8 @@ class _Depthwise:
             loops.blocked(
                 "tile",
                 count,
-                self.pixels,
-                lambda w: inner(loops.simplify(start + w), self.pixels),
+                self._pixels,
+                lambda w: inner(loops.simplify(start + w), self._pixels),
                 lambda w, rest: self._shorter(loops.simplify(start + w), rest, inner),
             ),
             loops.serial("w", loops.simplify(columns - stop), lambda w: edge(stop + w)),

@@ -8,17 +8,20 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import Buffer, constant_int, free_vars, i64, substitute
 from rten_aot.targets.common.loops import seq, store, zero
-from rten_aot.targets.common.packing import columns as tile_columns
+from rten_aot.targets.common.packing import (
+    Blocks,
+    columns_in_copy,
+    columns_in_place,
+    is_dot_products,
+)
 from rten_aot.targets.common.packing import lanes as tile_lanes
 from rten_aot.targets.common.product import Block, Product, ProductLoops
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
-
-_DOT_PRODUCT_ROWS = 4
-"""With so few rows a transposed right factor is not worth packing."""
 
 
 def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
@@ -35,16 +38,16 @@ def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
     gemm = _Gemm(ctx, stage, a, b)
     body = gemm.build()
     ctx.finish(gemm.epilogue)
+    ctx.decide(gemm.decisions)
     return seq(before, body)
 
 
 def _is_dot_products(stage: Stage) -> bool:
     """Whether both factors of the few sums are contiguous, so that a plain reduction is best."""
-    rows, columns = (constant_int(axis.extent) for axis in stage.spatial[-2:])
     if stage.int_annotation("packed", 0):
         return False
-    few_rows = rows is not None and rows <= _DOT_PRODUCT_ROWS
-    return columns == 1 or (few_rows and bool(stage.int_annotation("transpose_b", 0)))
+    rows, columns = (constant_int(axis.extent) for axis in stage.spatial[-2:])
+    return is_dot_products(rows, columns, bool(stage.int_annotation("transpose_b", 0)))
 
 
 class _Gemm:
@@ -52,6 +55,7 @@ class _Gemm:
 
     def __init__(self, ctx: Context, stage: Stage, a: TensorLoad, b: TensorLoad) -> None:
         self.epilogue = ctx.epilogue(stage)
+        self.decisions = Decisions.of(stage)
         self._ctx = ctx
         self._loops = ctx.loops
         self._stage = stage
@@ -71,30 +75,47 @@ class _Gemm:
     def build(self) -> Stmt:
         """The loops."""
         if self._stage.int_annotation("packed", 0):
-            width = constant_int(self._b.source.ty.shape[-1]) or 1
-            return self._loops_of(
-                0, self._columns, width, lambda at, k, j: self._load_b(at, [at.block, k, j])
-            )
+            return self._from_blocks(constant_int(self._b.source.ty.shape[-1]) or 1)
         transposed = self._stage.int_annotation("transpose_b", 0)
         known = constant_int(self._columns)
         if known is not None and not transposed:
             return self._in_place(known)
-        width = tile_columns(self._ctx.machine, 1 << 20 if known is None else known, wide=True)
+        model = columns_in_copy(self._ctx.machine, known)
+        width = self.decisions.take("width", model, "least padding")
         packed, packing = self._pack(width)
         body = self._loops_of(
             0,
             self._columns,
             width,
             lambda at, k, j: tirx.BufferLoad(packed, [at.batch, at.block, k, j]),
+            self.decisions,
         )
         return seq(packing, body)
 
+    def _from_blocks(self, packed: int) -> Stmt:
+        """Reads a right matrix that is packed in blocks of so many columns."""
+        blocks = Blocks.of(self._ctx.machine, packed, self.decisions.record.width)
+        self.decisions.know("width", blocks.tile)
+
+        def right(at: Block, k: Expr, j: Expr) -> Expr:
+            block, column = blocks.place(at.block, j)
+            return self._ctx.values.load(self._b.source, [block, k, column])
+
+        return self._loops_of(0, self._columns, blocks.tile, right, self.decisions)
+
     def _in_place(self, columns: int) -> Stmt:
-        """Reads the right matrix where it lies: whole blocks of columns, then the rest."""
+        """Reads the right matrix where it lies: whole blocks of columns, then the rest.
+
+        What is decided is for the former.
+        """
         parts: list[Stmt] = []
         first = 0
         while first < columns:
-            width = self._width_in_place(columns - first)
+            width = columns_in_place(self._ctx.machine, columns - first)
+            decisions = Decisions()
+            if first == 0:
+                decisions = self.decisions
+                width = decisions.take("width", width, "as wide as may be without padding")
             count = (columns - first) // width * width
             parts.append(
                 self._loops_of(
@@ -104,17 +125,11 @@ class _Gemm:
                     lambda at, k, j, first=first, width=width: self._element_of_b(
                         at, k, at.block * i64(width) + j + i64(first)
                     ),
+                    decisions,
                 )
             )
             first += count
         return seq(*parts)
-
-    def _width_in_place(self, columns: int) -> int:
-        """The widest tile that reads no column that is not there."""
-        lanes = self._ctx.machine.lanes(self._stage.dtype)
-        if columns < lanes:
-            return 1 << (columns.bit_length() - 1)
-        return min(tile_columns(self._ctx.machine, columns, wide=True), columns // lanes * lanes)
 
     def _loops_of(
         self,
@@ -122,6 +137,7 @@ class _Gemm:
         columns: Expr,
         width: int,
         right: Callable[[Block, Expr, Expr], Expr],
+        decisions: Decisions,
     ) -> Stmt:
         """The product for ``columns`` columns from ``first`` on."""
         inner = constant_int(self._inner)
@@ -136,24 +152,19 @@ class _Gemm:
             before, factor = self._left(at)
             return before, factor, lambda ks, j: right(at, ks[0], j)
 
-        loops = ProductLoops(
-            self._ctx,
-            Product(
-                batches=self._batch.count,
-                rows=self._rows.count,
-                groups=1,
-                columns=columns,
-                width=width,
-                reduce=[("k", self._inner)],
-                row_bytes=4 * (inner or 512),
-                operands=operands,
-                emit=lambda at, row, j, value: self._emit(at, row, j, first, width, value),
-                is_packed=bool(self._stage.int_annotation("packed", 0)),
-            ),
-            self._name,
+        product = Product(
+            batches=self._batch.count,
+            rows=self._rows.count,
+            groups=1,
+            columns=columns,
+            width=width,
+            reduce=[("k", self._inner)],
+            row_bytes=4 * (inner or 512),
+            operands=operands,
+            emit=lambda at, row, j, value: self._emit(at, row, j, first, width, value),
+            is_packed=bool(self._stage.int_annotation("packed", 0)),
         )
-        self._ctx.note(f"matrix product, {loops.describe()}")
-        return loops.build()
+        return ProductLoops(self._ctx, product, self._name, decisions).build()
 
     # -- operands -------------------------------------------------------------------------------
 
@@ -198,9 +209,6 @@ class _Gemm:
             before.append(tirx.Bind(var, index))
             result.append(var)
         return result
-
-    def _load_b(self, at: Block, indices: Sequence[Expr]) -> Expr:
-        return self._ctx.values.load(self._b.source, indices)
 
     def _element_of_b(self, at: Block, k: Expr, column: Expr) -> Expr:
         leading = [*self._batch.split(at.batch), *[i64(0)] * len(self._rows.extents)]

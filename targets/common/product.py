@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Stmt
 
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import constant_int, i64
 from rten_aot.targets.common.loops import seq, when
@@ -22,14 +23,24 @@ from rten_aot.targets.common.tiles import Names, Reduce, Shape, branch, product_
 
 _SERIAL_PRODUCTS = 1 << 16
 """Fewer multiplications than this take less time than starting threads."""
-_TASKS = 64
-"""Tasks to aim for, so that threads finish at about the same time."""
+_THREADS = 4
+"""Threads that work is shared out for: they should finish at about the same time."""
+_UNITS = 2
+"""Multiplications of vectors that start in a cycle."""
+_BYTES_PER_CYCLE = 8
+"""What a core reads of weights that are not in its own caches."""
 _LONGEST_RUN = 64
 """Tiles in a run at most."""
 _SWITCH_ROWS = 6
 """Tiles with at most so many rows get a shorter version for each smaller number of rows."""
 _SMALL_ROWS = 4
 """Rows of the small tiles that the others are finished with."""
+_WEIGHTS_FIT = "weights fit the level-2 cache"
+
+
+def _even(tiles: int, run: int) -> int:
+    """The length of runs of at most ``run`` tiles that are about equally long."""
+    return -(-tiles // -(-tiles // run))
 
 
 @dataclass(frozen=True)
@@ -70,26 +81,33 @@ class Product:
     """Stores of (row in the tile, column of the block, sum)."""
     is_packed: bool
     """Whether the right factors of a block lie one after the other, blocks as well."""
+    is_scattered: bool = False
+    """Whether rows of left factors lie at uneven distances."""
 
 
 class ProductLoops:
     """Makes the loops of one product."""
 
-    def __init__(self, ctx: Context, product: Product, name: Names) -> None:
+    def __init__(self, ctx: Context, product: Product, name: Names, decisions: Decisions) -> None:
         """``name`` gives the names used in ``product``, which ``build`` defines."""
         self._ctx = ctx
         self._loops = ctx.loops
         self._product = product
         self._lanes = lanes(ctx.machine, product.width)
-        self._most_rows = rows(ctx.machine, product.width)
+        self._most_rows = decisions.take(
+            "rows",
+            rows(ctx.machine, product.width, apart=product.is_scattered),
+            "as many as fit the registers",
+        )
         self._blocks = name("blocks", self._ceil_div(product.columns, product.width))
         self._tiles = name("tiles", self._ceil_div(product.rows, self._most_rows))
         self._name = name
+        self._run = decisions.take("run", *self._tiles_in_a_run())
+        self._ahead = product.is_packed and decisions.take("ahead", *self._fetches_ahead())
 
     def build(self) -> Stmt:
         """The loops."""
-        p, name = self._product, self._name
-        run = self._tiles_in_a_run()
+        p, name, run = self._product, self._name, self._run
         runs = name("runs", self._ceil_div(self._tiles, run))
         inner = name("inner", i64(p.groups) * self._blocks)
         total = self._simplify(i64(p.batches) * runs * inner)
@@ -115,10 +133,6 @@ class ProductLoops:
         if products is not None and products < _SERIAL_PRODUCTS:
             return seq(before, self._loops.serial("task", total, task))
         return seq(before, self._loops.parallel("task", total, task))
-
-    def describe(self) -> str:
-        """A few words for the user."""
-        return f"tiles of {self._most_rows}x{self._product.width}"
 
     # -- sizes ----------------------------------------------------------------------------------
 
@@ -157,8 +171,8 @@ class ProductLoops:
             result *= known
         return result
 
-    def _tiles_in_a_run(self) -> int:
-        """How many tiles share a block of columns before the next block is taken up.
+    def _tiles_in_a_run(self) -> tuple[int, str]:
+        """How many tiles share a block of columns before the next block is taken up, and why.
 
         Rows that fit in half of the level-2 cache are read from memory once; if all right factors
         fit as well, rows need not be taken together at all.
@@ -167,16 +181,35 @@ class ProductLoops:
         half = self._ctx.machine.l2_bytes // 2
         blocks = constant_int(self._blocks)
         if self._weights_fit():
-            return 1
+            return 1, _WEIGHTS_FIT
+        why = "rows fit half of the level-2 cache"
         run = max(1, half // max(1, p.row_bytes * self._most_rows))
         tiles, batches = constant_int(self._tiles), constant_int(p.batches)
         run = min(run, _LONGEST_RUN)
         if not tiles:
-            return run
-        if blocks is not None and batches is not None:
-            tasks = batches * tiles * p.groups * blocks
-            run = min(run, max(1, tasks // _TASKS))
-        return max(1, -(-tiles // -(-tiles // run)))  # as even as may be
+            return run, why
+        if blocks is None or batches is None:
+            return _even(tiles, run), why
+        candidates = sorted({_even(tiles, r) for r in range(1, min(run, tiles) + 1)})
+        best = min(candidates, key=lambda r: self._cycles(r, tiles, batches * blocks))
+        return best, "threads busy, weights read seldom"
+
+    def _cycles(self, run: int, tiles: int, blocks: int) -> float:
+        """About how long some threads take: each run multiplies, and reads its right factors."""
+        p, length = self._product, self._sum_length()
+        multiplying = self._most_rows * p.width / self._lanes * length / _UNITS
+        reading = p.width * length * 4 / _BYTES_PER_CYCLE
+        tasks = blocks * p.groups * -(-tiles // run)
+        return -(-tasks // _THREADS) * (run * multiplying + reading)
+
+    def _fetches_ahead(self) -> tuple[bool, str]:
+        """Whether the next block's right factors are fetched during a tile, and why."""
+        if constant_int(self._tiles) == 1:
+            # It reads its right factors one after the other, which processors foresee.
+            return False, "a single tile reads weights in order"
+        if self._weights_fit():
+            return False, _WEIGHTS_FIT
+        return True, "weights do not fit the level-2 cache"
 
     def _weights_fit(self) -> bool:
         """Whether all right factors surely stay in the level-2 cache."""
@@ -258,8 +291,7 @@ class ProductLoops:
         shape = Shape(at.rows, p.width, self._lanes)
         before, left, right = p.operands(at)
         ahead = None
-        # A single tile reads its right factors one after the other, which processors foresee.
-        if p.is_packed and constant_int(self._tiles) != 1 and not self._weights_fit():
+        if self._ahead:
             following = dataclasses.replace(at, block=at.block + i64(1))
             ahead = p.operands(following)[2]
 

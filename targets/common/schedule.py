@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx import Stmt
 
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.conv2d import schedule_conv2d
 from rten_aot.targets.common.depthwise import schedule_depthwise
@@ -35,11 +36,17 @@ RULES: Mapping[str, AnchorRule] = {
 """The rules for stages with an annotation ``rten.anchor``, by its value."""
 
 
-def schedule(func: tirx.PrimFunc, machine: Machine, note: Callable[[str], None]) -> tirx.PrimFunc:
+def schedule(
+    func: tirx.PrimFunc,
+    machine: Machine,
+    note: Callable[[str], None],
+    decided: Callable[[Decisions], None] = lambda _decisions: None,
+) -> tirx.PrimFunc:
     """The kernel as loops.
 
     The result has the parameters of ``func`` followed by scratch buffers, whose number its
-    attribute ``rten.scratch`` gives; ``note`` takes lines that say what was chosen.
+    attribute ``rten.scratch`` gives; ``note`` takes lines that say what was chosen, and ``decided``
+    what was chosen for a convolution or matrix product.
     """
     with _deep_recursion():
         kernel = parse(func)
@@ -52,7 +59,10 @@ def schedule(func: tirx.PrimFunc, machine: Machine, note: Callable[[str], None])
             rule = RULES.get(stage.anchor) if stage.anchor is not None else None
             return None if rule is None else rule(ctx, stage)
 
-        return ctx.function(emit(ctx, plan(ctx, anchor)))
+        scheduled = ctx.function(emit(ctx, plan(ctx, anchor)))
+        if ctx.decisions is not None:
+            decided(ctx.decisions)
+        return scheduled
 
 
 @contextmanager

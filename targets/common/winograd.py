@@ -8,9 +8,11 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import Rewriter, constant_int, i64, is_call
 from rten_aot.targets.common.loops import load, seq, store, tile
+from rten_aot.targets.common.packing import Blocks
 from rten_aot.targets.common.product import Block, Product, ProductLoops
 from rten_aot.targets.common.sharing import share
 from rten_aot.targets.common.stages import Stage
@@ -33,7 +35,7 @@ def schedule_winograd(ctx: Context, stage: Stage) -> Stmt | None:
     body = convolution.build()
     ctx.done.update((data.buffer, stage.buffer))
     ctx.finish(convolution.epilogue)
-    ctx.note(convolution.describe())
+    ctx.decide(convolution.decisions)
     return seq(before, body)
 
 
@@ -48,10 +50,14 @@ class _Winograd:
         self._products = products
         self._result = result
         self._weight = products.value.b.source
-        self._taps, _, self._channels, self._width = (
+        self._taps, _, self._channels, packed = (
             constant_int(e) or 0 for e in self._weight.ty.shape
         )
         self._out = constant_int(result.spatial[-1].extent) or 0
+        self.decisions = Decisions.of(products)
+        self.decisions.know("algorithm", "winograd")
+        self._blocks = Blocks.of(ctx.machine, packed, self.decisions.record.width)
+        self.decisions.know("width", self._blocks.tile)
         self._names = Names(ctx.loops)
         self._tiles = RowIndex(ctx.loops, products.spatial[1:4], self._names)
         self._before = self._names.take()
@@ -61,24 +67,27 @@ class _Winograd:
             for size, name in ((self._channels, "tiles_mem"), (self._out, "products_mem"))
         )
 
-    def describe(self) -> str:
-        """A few words for the user."""
-        return f"Winograd convolution of 2x2 pixels, {self._in_block} tiles in a block"
-
     def _tiles_in_a_block(self) -> int:
-        """As many as fit the level-2 cache, and more where the weights do not fit it anyway.
-
-        Each block reads all weights.
-        """
-        tile_bytes = self._taps * (self._channels + self._out) * 4
-        weight_bytes = self._taps * self._channels * self._out * 4
-        room = max(self._ctx.machine.l2_bytes, min(weight_bytes // 2, _LARGE_BLOCK))
-        most = max(16, room // tile_bytes)
+        """As many as are transformed together; of a smaller number all."""
+        most = self.decisions.take("block", *self._most_tiles())
         count = constant_int(self._tiles.count)
         if count is None:
             return most
         blocks = -(-count // most)
         return max(1, -(-count // max(1, blocks)))
+
+    def _most_tiles(self) -> tuple[int, str]:
+        """As many as fit the level-2 cache, and more where the weights do not fit it anyway.
+
+        Each block reads all weights. The second value says why.
+        """
+        tile_bytes = self._taps * (self._channels + self._out) * 4
+        weight_bytes = self._taps * self._channels * self._out * 4
+        cache = self._ctx.machine.l2_bytes
+        large = min(weight_bytes // 2, _LARGE_BLOCK)
+        if large > cache:
+            return max(16, large // tile_bytes), "each reads all weights, which are many"
+        return max(16, cache // tile_bytes), "they fit the level-2 cache"
 
     # -- loops ----------------------------------------------------------------------------------
 
@@ -147,7 +156,7 @@ class _Winograd:
 
     def _multiply(self, tiles: Expr | int) -> Stmt:
         """Each tap's matrix of data with its matrix of weights."""
-        channels, width = self._channels, self._width
+        channels, width = self._channels, self._blocks.tile
 
         def operands(
             at: Block,
@@ -162,7 +171,8 @@ class _Winograd:
                 )
 
             def right(ks: Sequence[Expr], j: Expr) -> Expr:
-                return self._ctx.values.load(self._weight, [at.group, at.block, ks[0], j])
+                block, column = self._blocks.place(at.block, j)
+                return self._ctx.values.load(self._weight, [at.group, block, ks[0], column])
 
             return (), left, right
 
@@ -182,7 +192,7 @@ class _Winograd:
             emit=emit,
             is_packed=True,
         )
-        return ProductLoops(self._ctx, product, Names(self._loops)).build()
+        return ProductLoops(self._ctx, product, Names(self._loops), self.decisions).build()
 
     def _transform_back(self, first: Expr, number: Expr) -> Stmt:
         """The pixels that a tile gives, and what is computed from them."""

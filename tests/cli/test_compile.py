@@ -22,6 +22,7 @@ def test_defaults(command: Command, driver: FakeDriver) -> None:
     assert (done.code, done.out, done.err) == (0, "", "")
     options = driver.options
     assert options.pop("progress") is not None
+    assert options.pop("warn") is not None
     assert options == {
         "model": Path("m.rten"),
         "output": Path("m.so"),
@@ -33,6 +34,7 @@ def test_defaults(command: Command, driver: FakeDriver) -> None:
         "explain": None,
         "symbol_prefix": None,
         "profile": False,
+        "db": None,
     }
 
 
@@ -94,6 +96,15 @@ def test_dims_and_levels(command: Command, driver: FakeDriver) -> None:
 def test_profile(command: Command, driver: FakeDriver) -> None:
     assert command("compile", "m.rten", "--profile").code == 0
     assert driver.options["profile"] is True
+
+
+def test_warnings_are_shown(command: Command, driver: FakeDriver) -> None:
+    done = command("compile", "m.rten", "--db", "tune.json")
+    assert driver.options["db"] == Path("tune.json")
+    assert (done.code, done.err) == (0, "")
+    driver.options["warn"]("2 of 3 records not used")
+    done = command("inspect", "--help")
+    assert done.err == "warning: 2 of 3 records not used\n"
 
 
 @pytest.mark.parametrize(

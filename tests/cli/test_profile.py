@@ -136,6 +136,8 @@ def test_options_reach_the_compiler(
         "explain": None,
         "symbol_prefix": None,
         "profile": True,
+        "db": None,
+        "warn": None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.generated.moves import Move
+from tests.generated.moves import Move, mean
 from tests.generated.programs import Program, Unfit
 from tests.ops import test_conv, test_norm
 from tests.support.cases import Array
@@ -62,18 +62,18 @@ def pool(p: Program) -> list[int]:
     if min(p.arrays[x].shape[2:]) < 2:
         raise Unfit("pooling")
     if p.g.chance(0.3):
-        mean = lambda v: v.mean((2, 3), keepdims=True)  # noqa: E731  (a step keeps it)
-        return p.op("GlobalAveragePool", [x], mean, rough=True)
+        function = lambda v: mean(v, (2, 3), keepdims=True)  # noqa: E731  (a step keeps it)
+        return p.op("GlobalAveragePool", [x], function, rough=True)
     stride = p.g.pick(1, 2)
 
-    def function(v: Array) -> Array:
+    def largest(v: Array) -> Array:
         if min(v.shape[2:]) < 2:
             raise ValueError("size")
         windows = np.lib.stride_tricks.sliding_window_view(v, (2, 2), (2, 3))
         return windows[:, :, ::stride, ::stride].max((-1, -2))
 
     attrs = {"auto_pad": "NotSet", "pads": [0] * 4, "ceil_mode": False}
-    return p.op("MaxPool", [x], function, kernel_size=[2, 2], strides=[stride] * 2, **attrs)
+    return p.op("MaxPool", [x], largest, kernel_size=[2, 2], strides=[stride] * 2, **attrs)
 
 
 def enlarge(p: Program) -> list[int]:

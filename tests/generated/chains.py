@@ -66,6 +66,12 @@ def _either(x: Array, y: Array, greater: Array) -> Array:
     return np.where(np.isnan(x) | (greater & ~np.isnan(y)), x, y)
 
 
+def _prelu(x: Array, slope: Array) -> Array:
+    if np.broadcast_shapes(x.shape, slope.shape) != x.shape:
+        raise ValueError("a slope does not enlarge what it is applied to")
+    return np.where(x < 0, x * slope, x)
+
+
 # What is rounded correctly, and what may be off by a few units.
 FLOAT_UNARY: dict[str, Function] = {
     "Abs": np.abs,
@@ -93,7 +99,7 @@ FLOAT_BINARY: dict[str, Function] = {
     "Div": np.divide,
     "Max": lambda x, y: _either(x, y, x > y),
     "Min": lambda x, y: _either(x, y, x < y),
-    "PRelu": lambda x, s: np.where(x < 0, x * s, x),
+    "PRelu": _prelu,
 }
 INT_UNARY: dict[str, Function] = {
     "Abs": np.abs,
@@ -216,12 +222,6 @@ def _float_step(m: _Maker) -> None:
         pair = [x, m.other(x)]
         if op != "PRelu" and m.g.chance(0.5):
             pair.reverse()
-        if op == "PRelu" and m.known[pair[1]][0].ndim > m.known[x][0].ndim:
-            return
-        if op == "PRelu" and np.broadcast_shapes(*(m.known[n][0].shape for n in pair)) != (
-            m.known[x][0].shape
-        ):
-            return
         m.add(op, pair, FLOAT_BINARY[op], rough=op in ("Mul", "PRelu"))
 
 

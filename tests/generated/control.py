@@ -11,6 +11,7 @@ from rten_aot.format.graph import Graph
 from tests.generated.anchors import ANCHORS
 from tests.generated.moves import MOVES, Move, tame
 from tests.generated.programs import Program, Unfit
+from tests.generated.sized import SIZED
 from tests.ops.test_control_flow import GraphMaker
 from tests.support.cases import Array
 
@@ -56,7 +57,9 @@ def chain(p: Program, outer: Sequence[int]) -> int:
     for place in outer:
         p.capture(place)
     outermost = p.parent is None or p.parent.parent is None
-    results = grow(p, p.g.random.randint(1, 3), [*MOVES, *ANCHORS, *(CONTROL if outermost else ())])
+    results = grow(
+        p, p.g.random.randint(1, 3), [*MOVES, *ANCHORS, *SIZED, *(CONTROL if outermost else ())]
+    )
     return results[-1] if results else next(reversed(p.arrays))
 
 

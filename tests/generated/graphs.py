@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rten_aot.format.graph import Dim
+from rten_aot.format.graph import Dim, Graph, Node, OpNode
 from tests.generated.anchors import ANCHORS
 from tests.generated.control import CONTROL, MOST_TRIPS, grow
 from tests.generated.generator import Generator
 from tests.generated.moves import MOVES
 from tests.generated.programs import Program
+from tests.generated.sized import SIZED
 from tests.ops.test_control_flow import GraphMaker
 from tests.support.cases import Array, Mode
 
@@ -36,11 +37,21 @@ class Drawn:
 
     def describe(self) -> str:
         """The graph in words, for messages."""
-        lines = [f"{self.program.label}: inputs {self.inputs}, outputs {self.outputs}"]
-        for node in self.program.maker.nodes:
-            if hasattr(node, "op") and node.name.startswith(self.program.label):
-                lines.append(f"{node.op} {node.inputs} -> {node.outputs} {dict(node.attrs)}")
-        return "\n".join(lines)
+        own = [n for n in self.program.maker.nodes if n.name.startswith(self.program.label)]
+        head = f"{self.program.label} {self.mode}: inputs {self.inputs}, outputs {self.outputs}"
+        return "\n".join([head, *_lines(own, "  ")])
+
+
+def _lines(nodes: Sequence[Node], indent: str) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, OpNode):
+            graphs = {k: v for k, v in node.attrs.items() if isinstance(v, Graph)}
+            attrs = {k: v for k, v in node.attrs.items() if k not in graphs}
+            yield f"{indent}{node.op} {node.inputs} -> {node.outputs} {attrs}"
+            for name, graph in graphs.items():
+                captured = {i: graph.nodes[i].name for i in graph.captures}
+                yield f"{indent}{name} {graph.inputs} {captured} -> {graph.outputs}"
+                yield from _lines(graph.nodes, indent + "  ")
 
 
 def draw(seed: int, mode: Mode, maker: GraphMaker, *, control: bool) -> Drawn:
@@ -53,13 +64,15 @@ def draw(seed: int, mode: Mode, maker: GraphMaker, *, control: bool) -> Drawn:
     p = drawn.program
     p.condition = lambda: _number(drawn, "condition", g.pick(0, 1))
     p.count = lambda: _number(drawn, "trips", g.random.randint(0, MOST_TRIPS))
-    moves = [*MOVES, *ANCHORS, *ANCHORS]
+    moves = [*MOVES, *ANCHORS, *ANCHORS, *SIZED]
     grow(p, g.random.randint(1, 3), moves)
     if control:
         grow(p, g.random.randint(1, 2), CONTROL)
     last = grow(p, g.random.randint(1, 3), moves)
-    others = [i for i in p.arrays if i not in p.stored and i not in last and g.chance(0.2)]
+    others = [i for i in p.arrays if i not in last and g.chance(0.2)]
     drawn.outputs = list(dict.fromkeys([*last, *others])) or [next(iter(p.arrays))]
+    if g.chance(0.1):  # one is listed twice
+        drawn.outputs.append(drawn.outputs[0])
     drawn.feeds = [{i: p.arrays[i] for i in drawn.inputs}]
     for _ in range(RUNS - 1):
         drawn.feeds.append(_other_feeds(drawn, dims))
@@ -69,6 +82,8 @@ def draw(seed: int, mode: Mode, maker: GraphMaker, *, control: bool) -> Drawn:
 def _shape(g: Generator) -> list[int]:
     if g.chance(0.5):  # a picture
         return [g.pick(1, 1, 2), g.pick(1, 3, 4, 8, 16), g.random.randint(2, 9), g.pick(2, 5, 8)]
+    if g.chance(0.1):  # enough for several threads
+        return [g.pick(16, 33), g.pick(65, 300)]
     return [g.pick(1, 2, 3, 4, 6, 8, 16) for _ in range(g.random.randint(0, 4))]
 
 

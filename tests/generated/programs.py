@@ -17,7 +17,7 @@ from tests.generated.generator import Generator
 from tests.ops.test_control_flow import GraphMaker
 from tests.support.cases import Array
 
-MOST_ELEMENTS = 6000
+MOST_ELEMENTS = 40_000
 LARGEST = 64
 
 

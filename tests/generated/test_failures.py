@@ -13,7 +13,7 @@ from tests.generated.failures import FAILURES, Failure
 from tests.generated.generator import Generator
 from tests.support.cases import Array, Mode, convert
 
-COUNT = 60
+COUNT = 50
 SEEDS = (1, 2)
 
 

@@ -35,7 +35,7 @@ def faults(seeds: Sequence[int], mode: Mode, *, control: bool) -> list[str]:
                         wrong += _differences(model, maker, graphs, run)
     except Exception as err:
         if len(seeds) == 1:
-            return [f"{graphs[0].describe()}\n{err}"]
+            return [f"{str(err)[:1000]}\n{graphs[0].describe()}"]
         half = len(seeds) // 2
         parts = (seeds[:half], seeds[half:])
         return [fault for part in parts for fault in faults(part, mode, control=control)]
@@ -55,7 +55,7 @@ def _differences(
                 _compare(got, want, rough=place in drawn.program.rough)
             except AssertionError as err:
                 shapes = [x.shape for x in drawn.feeds[run].values()]
-                wrong.append(f"{drawn.describe()}\nrun {run} on {shapes}, value {place}: {err}")
+                wrong.append(f"run {run} on {shapes}, value {place}: {err}\n{drawn.describe()}")
     return wrong
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rten_aot
@@ -19,9 +20,8 @@ from tests.models.conftest import TARGET, available
 from tests.models.test_end_to_end import assert_matches as assert_model_matches
 from tests.ops import test_control_flow, test_loop, test_sequence
 from tests.support import models
-from tests.support.cases import Mode, assert_matches, outcomes
+from tests.support.cases import Case, Mode, assert_matches, outcomes, run_case
 from tests.support.guard import guarded
-from tests.support.models import Case
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
@@ -52,6 +52,15 @@ def test_branches_loops_and_sequences(test: Callable[[Path], None], tmp_path: Pa
         test(tmp_path)
 
 
+def test_a_large_weight() -> None:
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal(s, np.float32) for s in ((3, 512), (512, 513))]
+    case = Case("c", "MatMul", operands, np.matmul, tolerance="approximate", constant=(1,))
+    with guarded():
+        (result,) = run_case(case, threads=2)
+    assert_matches(result, case.want()[0], case.tolerance)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_all_tests_of_operators(file: Path) -> None:
@@ -71,14 +80,14 @@ def test_all_tests_of_operators(file: Path) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("ppocr_det", (1, 3, 64, 96)),
-        Case("ppocr_rec", (1, 3, 48, 64)),
-        Case("silero", (1, 576)),
-        Case("minilm", (2, 9)),
+        models.Case("ppocr_det", (1, 3, 64, 96)),
+        models.Case("ppocr_rec", (1, 3, 48, 64)),
+        models.Case("silero", (1, 576)),
+        models.Case("minilm", (2, 9)),
     ],
     ids=str,
 )
-def test_models(case: Case, free: bool, tmp_path: Path) -> None:
+def test_models(case: models.Case, free: bool, tmp_path: Path) -> None:
     feed = case.inputs("random")
     want = models.reference(case.model, feed)
     with guarded():

@@ -172,6 +172,18 @@ CASES = [
         [np.array([3, -3, 65536, INT_MIN], "int32"), np.array(2, "int32")],
         [np.array([9, 9, 0, 0], "int32")],
     ),
+    *[
+        Case(
+            f"pow-int-float-{exponent:g}",
+            "Pow",
+            [np.array([65536, -3000, 7], "int32"), np.array(exponent, "float32")],
+            [np.array(results, "int32")],
+        )
+        for exponent, results in (
+            (2.0, [INT_MAX, 9_000_000, 49]),
+            (3.0, [INT_MAX, INT_MIN, 343]),
+        )
+    ],
     Case(
         "pow-int-float",
         "Pow",
@@ -215,6 +227,29 @@ SUITE = Suite(CASES)
 @pytest.mark.parametrize(("case", "mode"), SUITE.parameters())
 def test_binary_elementwise(case: Case, mode: Mode) -> None:
     SUITE.check(case, mode)
+
+
+def test_a_chain_of_broadcasts_of_free_sizes_stays_small() -> None:
+    sizes = [1, 1, 5, 1, 5, 1, 1, 5, 1, 1]
+    nodes: list[Node] = [Value(f"x{i}", (f"n{i}", f"m{i}"), "float32") for i in range(len(sizes))]
+    total = 0
+    for i in range(1, len(sizes)):  # sizes in each operand's formula, which must not double
+        nodes.append(Value(f"v{i}", None, None))
+        nodes.append(OpNode(f"a{i}", "Add", (total, i), (len(nodes) - 1,), {}))
+        nodes.append(Value(f"w{i}", None, None))
+        nodes.append(OpNode(f"b{i}", "Max", (len(nodes) - 3, total), (len(nodes) - 1,), {}))
+        total = len(nodes) - 2
+    xs = [rng(n, 6 - n) for n in sizes]
+    want = xs[0].astype(np.float64)
+    for x in xs[1:]:
+        want = np.maximum(want + x, want)
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Graph(tuple(nodes), tuple(range(len(sizes))), (total,))
+        model = write_model(graph, Path(folder) / "m.rten")
+        library = rten_aot.compile(model, Path(folder) / "m.so", target="llvm -mcpu=native")
+        assert library.stat().st_size < 1_000_000
+        (result,) = rten_aot.load(library)(*xs)
+    np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "constant"])

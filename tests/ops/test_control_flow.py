@@ -208,6 +208,24 @@ def test_results_of_sizes_that_differ_keep_their_memory(tmp_path: Path) -> None:
         np.testing.assert_array_equal(joined, np.concatenate([*chosen_data, total_data]))
 
 
+def test_sizes_of_a_result_whose_elements_nothing_uses(tmp_path: Path) -> None:
+    then = branch(lambda g: g.op("Concat", g.capture("x"), g.capture("x"), axis=0))
+    otherwise = branch(lambda g: g.op("Neg", g.capture("x")))
+    main = GraphMaker()
+    x, condition = main.input("x", (4,)), main.input("c", (), "int32")
+    chosen = main.op("If", condition, then_branch=then, else_branch=otherwise)
+    main.op("Mul", chosen, x, name="unused")
+    sizes = main.op("Shape", chosen)
+    filled = main.op("ConstantOfShape", sizes, value=1.0)
+    model = compiled(main.graph(sizes, filled), tmp_path)
+    x_data = np.ones(4, np.float32)
+    size, ones = model(x_data, 0)
+    np.testing.assert_array_equal(size, [4])
+    np.testing.assert_array_equal(ones, np.ones(4))
+    with pytest.raises(rten_aot.ModelRunError, match=r'in node "unused" \(Mul\): sizes cannot be'):
+        model(x_data, 1)
+
+
 def test_branches_of_different_rank_are_refused(tmp_path: Path) -> None:
     then = branch(lambda g: g.capture("x"))
     otherwise = branch(

@@ -104,15 +104,23 @@ def conv(
     dilations: Sequence[int] | None = None,
     groups: int = 1,
     auto_pad: str | None = None,
+    direct: bool = False,
     **options: Any,
 ) -> Case:
-    """A Conv whose attributes appear in the file only as far as they are given here."""
+    """A Conv whose attributes appear in the file only as far as they are given here.
+
+    ``direct`` writes it without rten-convert, which takes attributes of one or two axes only.
+    """
     rank = x.ndim - 2
     stated = {
         "pads": pads, "strides": strides, "dilations": dilations, "group": groups,
         "auto_pad": auto_pad,
     }  # fmt: skip
     steps, spread = strides or [1] * rank, dilations or [1] * rank
+    rten = {
+        "pads": pads, "strides": steps, "dilations": spread, "groups": groups,
+        "auto_pad": "NotSet" if auto_pad is None else "Same",
+    }  # fmt: skip
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], spread, strict=True)]
     margins = pads or [0] * (2 * rank)
     if auto_pad == "SAME_UPPER":
@@ -127,6 +135,7 @@ def conv(
         [x, w, rng(w.shape[0])] if bias else [x, w],
         expected,
         {k: v for k, v in stated.items() if v is not None},
+        rten if direct else None,
         # Kernel sizes and numbers of output channels are those of the file.
         fixed=[(1, d) for d in range(w.ndim) if d != 1],
         tolerance="approximate",
@@ -145,6 +154,7 @@ def conv_transpose(
     output_padding: Sequence[int] | None = None,
     groups: int = 1,
     auto_pad: str | None = None,
+    direct: bool = False,
 ) -> Case:
     rank = x.ndim - 2
     stated = {
@@ -153,6 +163,10 @@ def conv_transpose(
     }  # fmt: skip
     steps, extra = list(strides or [1] * rank), list(output_padding or [0] * rank)
     margins = list(pads or [0] * (2 * rank))
+    rten = {
+        "pads": pads, "strides": steps, "output_padding": extra, "groups": groups,
+        "auto_pad": "NotSet" if auto_pad is None else "Same",
+    }  # fmt: skip
     if auto_pad == "SAME_UPPER":
         surplus = [k - s + e for k, s, e in zip(w.shape[2:], steps, extra, strict=True)]
         margins = [max(s, 0) // 2 for s in surplus]
@@ -168,6 +182,7 @@ def conv_transpose(
         [x, w, rng(w.shape[1] * groups)] if bias else [x, w],
         expected,
         {k: v for k, v in stated.items() if v is not None},
+        rten if direct else None,
         fixed=[(1, d) for d in range(1, w.ndim)],
         tolerance="approximate",
     )
@@ -178,17 +193,20 @@ def conv_integer(label: str, *inputs: Array | None, **attrs: Any) -> Case:
         x = x.astype("int64") - (0 if x_zero is None else x_zero.astype("int64"))
         zero = np.zeros(1, "int64") if w_zero is None else w_zero.astype("int64")
         w = w.astype("int64") - zero.reshape(-1, *[1] * (w.ndim - 1))
-        pads, strides = attrs.get("pads", [0] * 4), attrs.get("strides", [1, 1])
-        return convolve(x, w, pads, strides, [1, 1], attrs.get("group", 1)).astype("int32")
+        return convolve(x, w, pads, strides, ones, attrs.get("group", 1)).astype("int32")
 
+    assert inputs[0] is not None
+    rank = inputs[0].ndim - 2
+    ones = [1] * rank
+    pads, strides = attrs.get("pads", [0] * (2 * rank)), attrs.get("strides", ones)
     rten = {
         "auto_pad": "NotSet",
-        "pads": attrs.get("pads", [0] * 4),
-        "strides": attrs.get("strides", [1, 1]),
-        "dilations": [1, 1],
+        "pads": pads,
+        "strides": strides,
+        "dilations": ones,
         "groups": attrs.get("group", 1),
     }
-    fixed = [(1, d) for d in (0, 2, 3)]
+    fixed = [(1, d) for d in (0, *range(2, rank + 2))]
     return Case(f"integer-{label}", "ConvInteger", inputs, expected, rten=rten, fixed=fixed)
 
 
@@ -207,6 +225,37 @@ CASES = [
          pads=[2, 2, 2, 2]),
     conv("depthwise-multiple", rng(1, 4, 6, 6), rng(8, 1, 3, 3), groups=4),
     conv("depthwise-wide-pads", rng(1, 8, 3, 2), rng(8, 1, 3, 3), groups=8, pads=[4, 5, 4, 5]),
+    *[
+        made
+        for h, w, k, stride, channels in (
+            (1, 1, 5, 1, 8), (2, 2, 7, 1, 8), (1, 3, 9, 1, 17), (3, 1, 5, 2, 16), (2, 1, 5, 1, 1),
+        )
+        for made in (
+            conv(f"depthwise-outside-{h}x{w}", rng(1, channels, h, w), rng(channels, 1, k, k),
+                 groups=channels, pads=[k // 2] * 4, strides=[stride] * 2),
+            conv(f"depthwise-outside-{h}x{w}-dilated", rng(1, channels, h, w),
+                 rng(channels, 1, k, k), groups=channels, pads=[k - 1] * 4, dilations=[2, 2]),
+            conv(f"outside-{h}x{w}", rng(1, 3, h, w), rng(channels, 3, k, k),
+                 pads=[k // 2] * 4, strides=[stride] * 2),
+            conv(f"line-depthwise-outside-{h}x{w}", rng(1, channels, w), rng(channels, 1, k),
+                 groups=channels, pads=[k // 2] * 2),
+        )
+    ],
+    conv("windows-of-pads", rng(1, 3, 2, 2), rng(4, 3, 2, 2), pads=[5, 0, 0, 7], strides=[3, 3]),
+    conv("depthwise-stride-over-kernel", rng(1, 8, 11, 10), rng(8, 1, 2, 2), groups=8,
+         strides=[4, 3]),
+    conv("line-stride-over-kernel", rng(1, 3, 20), rng(4, 3, 2), strides=[5]),
+    conv("no-channels", rng(1, 0, 5, 5), rng(4, 0, 3, 3)),
+    conv("volume", rng(2, 3, 5, 6, 7), rng(4, 3, 3, 2, 3)),
+    conv("volume-options", rng(1, 4, 5, 6, 7), rng(6, 2, 3, 2, 2), groups=2, strides=[2, 1, 2],
+         dilations=[2, 1, 3], pads=[2, 0, 1, 2, 0, 1], direct=True),
+    conv("volume-depthwise", rng(1, 8, 4, 5, 6), rng(8, 1, 3, 3, 3), groups=8, pads=[1] * 6,
+         direct=True),
+    conv("volume-same", rng(1, 3, 5, 6, 7), rng(4, 3, 3, 3, 3), auto_pad="SAME_UPPER",
+         strides=[2, 2, 2], direct=True),
+    conv("volume-empty", rng(0, 3, 5, 6, 7), rng(4, 3, 3, 3, 3)),
+    conv("four-axes", rng(1, 3, 4, 5, 4, 3), rng(4, 3, 2, 2, 2, 2), strides=[1, 2, 1, 1],
+         direct=True),
     conv("first-layer", rng(1, 3, 32, 32), rng(16, 3, 7, 7), strides=[2, 2], pads=[3, 3, 3, 3]),
     conv("whole-image", rng(2, 5, 4, 4), rng(3, 5, 4, 4)),
     conv("no-images", rng(0, 3, 5, 5), rng(4, 3, 3, 3)),
@@ -234,6 +283,20 @@ CASES = [
     conv_transpose("no-bias", rng(1, 3, 4, 4), rng(3, 17, 3, 3), bias=False, strides=[2, 2]),
     conv_transpose("same", rng(1, 3, 5, 6), rng(3, 4, 3, 3), strides=[2, 2],
                    auto_pad="SAME_UPPER"),
+    conv_transpose("depthwise", rng(1, 8, 6, 5), rng(8, 1, 3, 3), groups=8, strides=[2, 2],
+                   pads=[1, 1, 1, 1], output_padding=[1, 1]),
+    conv_transpose("line-groups", rng(1, 4, 6), rng(4, 3, 4), groups=2, strides=[2], pads=[1, 1]),
+    conv_transpose("line-output-padding", rng(1, 4, 28), rng(4, 3, 3), strides=[2], pads=[1, 1],
+                   output_padding=[1]),
+    conv_transpose("kernel-below-stride", rng(1, 3, 4, 5), rng(3, 4, 1, 1), strides=[3, 2],
+                   output_padding=[2, 1]),
+    conv_transpose("volume", rng(1, 3, 3, 4, 3), rng(3, 2, 3, 3, 3)),
+    conv_transpose("volume-options", rng(2, 4, 3, 4, 3), rng(4, 2, 3, 2, 4), strides=[2, 3, 2],
+                   pads=[1, 0, 1, 0, 1, 2], output_padding=[1, 0, 1], groups=2, direct=True),
+    conv_transpose("volume-kernel-below-stride", rng(1, 3, 3, 4, 3), rng(3, 2, 1, 2, 1),
+                   strides=[3, 2, 2], direct=True),
+    conv_transpose("volume-same", rng(1, 3, 3, 4, 3), rng(3, 2, 3, 3, 3), strides=[2, 2, 2],
+                   auto_pad="SAME_UPPER", direct=True),
     Case(
         "transpose-group-bias",
         "ConvTranspose",
@@ -256,6 +319,12 @@ CASES = [
     conv_integer("zero-x", u8(1, 3, 8, 9), u8(4, 3, 3, 3, dtype="int8"), np.array(128, "uint8"),
                  pads=[1, 1, 1, 1]),
     conv_integer("zero-w", u8(1, 3, 8, 9), u8(4, 3, 3, 3), None, np.array(7, "uint8")),
+    conv_integer("line", u8(2, 3, 20), u8(4, 3, 3, dtype="int8"), np.array(7, "uint8"),
+                 pads=[1, 2], strides=[2]),
+    conv_integer("volume", u8(1, 3, 4, 5, 5), u8(4, 3, 2, 2, 2, dtype="int8"),
+                 np.array(128, "uint8"), np.array(3, "int8"), pads=[1] * 6, strides=[2, 1, 1]),
+    conv_integer("extreme", np.full((1, 70, 3, 3), 255, "uint8"),
+                 np.full((2, 70, 3, 3), -128, "int8")),
     conv_integer("zero-channels", u8(1, 4, 8, 9), u8(4, 2, 3, 3, dtype="int8"),
                  np.array(9, "uint8"), np.arange(4).astype("int8"), group=2, strides=[2, 1],
                  pads=[0, 1, 2, 0]),
@@ -283,6 +352,8 @@ def test_an_input_smaller_than_the_kernel_is_refused() -> None:
         (rng(1, 3, 5, 5), rng(4, 2, 3, 3), {}, "channels of input and weights 3 and 2 differ"),
         (rng(1, 4, 5, 5), rng(3, 2, 3, 3), {"group": 2}, "3 output channels cannot be divided"),
         (rng(1, 3, 5, 5), rng(4, 3, 3), {}, "weights of rank 3 for an input of rank 4"),
+        (rng(3, 5), rng(4, 3), {}, "the input has rank 2; needed: 3 or more"),
+        (rng(1, 3, 5, 5), rng(4, 3, 3, 3), {"strides": [1]}, "1 values for 2 spatial axes"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(

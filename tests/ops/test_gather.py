@@ -127,6 +127,9 @@ SUITE = Suite(
         gather_nd("batch", CUBE, [[1], [0], [-1]], 1),
         gather_nd("batch-2", CUBE, np.full((3, 4, 2, 1), -2), 2),
         gather_nd("suffix", CUBE, [[-1, -1, -1]]),
+        gather_nd("suffix-pairs", CUBE, [[[-1, -2], [2, 3]], [[0, -4], [1, -1]]]),
+        gather_nd("batch-suffix", CUBE, [[[-1, -1]], [[0, 0]], [[-4, -5]]], 1),
+        gather_nd("empty-batch", numbers(0, 3, 4), np.zeros((0, 2, 1)), 1),
         gather_nd("none", CUBE, np.zeros((0, 2))),
         gather_nd("empty-slices", numbers(3, 0), [[-1], [0]]),
         gather_nd("uint8", numbers(5, 40, dtype="uint8"), [[4], [-5]]),
@@ -138,6 +141,15 @@ SUITE = Suite(
             0,
             "add",
         ),
+        *[
+            elements(f"documented-{d}-{r}", np.full((4, 3), 2, d), [[0, 2, 3], [0, 2, 3]],
+                     [[3, 5, 7], [11, 13, 17]], 0, r)
+            for d in DTYPES
+            for r in ("none", "add", "mul", "min", "max")
+        ],
+        elements("documented-across", np.full((3, 4), 2, np.float32), [[0, 0], [2, 2], [3, -1]],
+                 [[3, 11], [5, 13], [7, 17]], -1, "add"),
+        elements("one-place", np.zeros(1, np.float32), np.zeros(1000), np.ones(1000), 0, "add"),
         elements("plain", numbers(1, 5), [[1, 3]], [[11, 21]], 1),
         elements("negative", numbers(1, 5), [[1, -3]], [[11, 21]], 1),
         elements("smaller", CUBE, [[[2, -1]]], [[[7, 8]]], -1),
@@ -156,6 +168,9 @@ SUITE = Suite(
         slices("matrices", CUBE, [[[1]]], 100 + numbers(1, 1, 4, 5)),
         slices("whole", numbers(2, 3), np.zeros((1, 0)), 9 * numbers(1, 2, 3)),
         slices("none", numbers(3, 3), np.zeros((0, 1)), np.zeros((0, 3))),
+        slices("deep-indices", numbers(3), np.zeros((2, 2, 2, 1)), np.ones((2, 2, 2)), "add"),
+        slices("deep-rows", CUBE, [[[0, 1]], [[-1, -1]]], 100 + numbers(2, 1, 5), "add"),
+        slices("one-tuple", numbers(3, 4), [-1, -4], 5),
         slices("long", numbers(5, 100), [[4], [2]], numbers(2, 100)),
         *[
             slices(f"{r}-{d}", numbers(4, 2, dtype=d), [[1], [1]], PATCH, r)
@@ -171,19 +186,31 @@ def test_gather(case: Case, mode: Mode) -> None:
     SUITE.check(case, mode)
 
 
+def test_documented_sums() -> None:
+    case = elements("sums", np.full((4, 3), 2, np.float32), [[0, 2, 3], [0, 2, 3]],
+                    [[3, 5, 7], [11, 13, 17]], 0, "add")  # fmt: skip
+    (result,) = run_case(case)
+    np.testing.assert_array_equal(result, [[16, 2, 2], [2, 2, 2], [2, 20, 2], [2, 2, 26]])
+
+
 OUT_OF_RANGE = [
     gather("bad", numbers(5), [7]),
     gather("bad-negative", numbers(5), [0, -6]),
     gather("bad-int-min", numbers(5), [INT_MIN]),
     gather("bad-of-empty", numbers(0, 3), [0]),
     gather_elements("bad", numbers(3, 3), [[3]], 1),
+    gather_elements("bad-int-min", numbers(3, 3), [[INT_MIN]], 1),
     gather_nd("bad", CUBE, [[0, 4]]),
+    gather_nd("bad-int-min", CUBE, [[INT_MIN, 0]]),
+    gather_nd("bad-suffix", CUBE, [[0, 0, -6]]),
     elements("bad", numbers(5), [-6], [1.0]),
+    elements("bad-int-min", numbers(5), [INT_MIN], [1.0], 0, "add"),
     slices("bad", numbers(5), [[5]], [1.0]),
+    slices("bad-int-min", CUBE, [[0, INT_MIN]], numbers(1, 5)),
 ]
 
 
-@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize("mode", ["static", "dynamic", "constant", "folded"])
 @pytest.mark.parametrize("case", OUT_OF_RANGE, ids=lambda case: str(case.id))
 def test_index_out_of_range(case: Case, mode: Mode) -> None:
     with pytest.raises(rten_aot.ModelRunError, match=case.id):

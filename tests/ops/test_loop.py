@@ -10,7 +10,7 @@ import pytest
 import rten_aot
 from rten_aot.errors import ShapeError, UnsupportedOpError
 from rten_aot.format.graph import Graph
-from tests.ops.test_control_flow import Array, GraphMaker, compiled
+from tests.ops.test_control_flow import Array, GraphMaker, branch, compiled
 
 X = np.float32([1, -2, 3])
 
@@ -128,6 +128,43 @@ def test_a_number_of_iterations_that_is_an_input(tmp_path: Path) -> None:
     got, negated, _ = model(X, [5], 0)
     np.testing.assert_array_equal(got, X)
     assert negated.shape == (0, 3)
+
+
+def test_the_size_of_a_scan_whose_elements_nothing_uses(tmp_path: Path) -> None:
+    g = GraphMaker()
+    x, trips = g.input("x", ("m",)), g.input("trips", (), "int32")
+    value = g.op("Loop", trips, g.constant("yes", np.int32(1)), x, body=growing(), outputs=2)
+    filled = g.op("ConstantOfShape", g.op("Shape", value + 1), value=1.0)
+    model = compiled(g.graph(filled), tmp_path)
+    for count in (0, 3):
+        np.testing.assert_array_equal(model(X, count)[0], np.ones((count, 3)))
+
+
+def test_the_size_of_a_scan_that_only_an_iteration_could_tell(tmp_path: Path) -> None:
+    body = GraphMaker()
+    body.input("i", (), "int32")
+    go_on, value = body.input("go_on", (), "int32"), body.input("value", ("n",))
+    places = body.op("NonZero", value)
+    either = with_if_of_two_sizes(body, value)
+    graph = body.graph(go_on, value, places, either)
+    g = GraphMaker()
+    x, yes = g.input("x", ("m",)), g.constant("yes", np.int32(1))
+    never = g.op("Loop", g.constant("none", np.int32(0)), yes, x, body=graph, outputs=3)
+    once = g.op("Loop", g.constant("one", np.int32(1)), yes, x, body=graph, outputs=3)
+    outputs = [never, never + 1, never + 2, once + 1, once + 2]
+    same, *results = compiled(g.graph(*outputs), tmp_path)(X)
+    np.testing.assert_array_equal(same, X)
+    assert [y.shape for y in results] == [(0, 1, 0), (0, 0), (1, 1, 3), (1, 6)]
+
+
+def with_if_of_two_sizes(g: GraphMaker, x: int) -> int:
+    """The value twice if its sum is above 1, else its negative."""
+    total = g.op("ReduceSum", x, keep_dims=False, axes=None)
+    condition = g.op("Greater", total, g.constant("limit", np.float32(1)))
+    name = g.nodes[x].name
+    then = branch(lambda b: b.op("Concat", b.capture(name), b.capture(name), axis=0))
+    otherwise = branch(lambda b: b.op("Neg", b.capture(name)))
+    return g.op("If", condition, then_branch=then, else_branch=otherwise)
 
 
 def halving(*, scan: bool) -> Graph:

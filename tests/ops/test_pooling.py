@@ -69,7 +69,9 @@ def case(
     auto_pad: str | None = None,
     ceil_mode: bool = False,
     include_pad: bool = False,
+    direct: bool = False,
 ) -> Case:
+    """``direct`` writes the case without rten-convert, which takes one or two axes only."""
     rank = x.ndim - 2
     steps = strides or [1] * rank
     margins = pads or [0] * (2 * rank)
@@ -81,13 +83,19 @@ def case(
         attrs["count_include_pad"] = 1
     options = {"ceil_mode": ceil_mode, "include_pad": include_pad}
     kind = "max" if op == "MaxPool" else "average"
+    rten = {
+        "kernel_size": list(kernel), "pads": pads or [0] * (2 * rank), "strides": steps,
+        "auto_pad": "NotSet" if auto_pad is None else "Same", "ceil_mode": ceil_mode,
+        **({"count_include_pad": include_pad} if kind == "average" else {}),
+    }  # fmt: skip
     return Case(
         f"{op.lower()}-{label}",
         op,
         [x],
         lambda v: pool(v, kind, kernel, margins, steps, **options),
         {k: v for k, v in attrs.items() if v is not None},
-        tolerance="close",
+        rten if direct else None,
+        tolerance="exact" if kind == "max" else "close",
     )
 
 
@@ -115,6 +123,20 @@ CASES = [
             case(op, "ceil-2", rng(1, 2, 6, 5), [2, 2], strides=[3, 2], ceil_mode=True),
             case(op, "ceil-pads", rng(1, 2, 6, 7), [3, 3], strides=[2, 2], pads=[1, 1, 1, 1],
                  ceil_mode=True),
+            case(op, "line-pads", rng(1, 3, 5, shift=-9), [3], pads=[1, 1]),
+            case(op, "line-ceil", rng(1, 3, 5), [2], strides=[2], ceil_mode=True),
+            case(op, "pixels", rng(1, 3, 5, 4), [1, 1], strides=[2, 3]),
+            case(op, "same-uneven", rng(1, 3, 5, 4), [3, 2], strides=[2, 3],
+                 auto_pad="SAME_UPPER"),
+            case(op, "larger-than-input", rng(1, 3, 2, 2, shift=-9), [4, 4], pads=[1, 1, 1, 1]),
+            case(op, "volume", rng(2, 3, 5, 6, 7), [2, 3, 2], direct=True),
+            case(op, "volume-pads", rng(1, 3, 5, 6, 7, shift=-9), [3, 3, 3], pads=[1] * 6,
+                 strides=[2, 2, 1], direct=True),
+            case(op, "volume-ceil", rng(1, 3, 5, 6, 7), [2, 2, 3], strides=[2, 3, 2],
+                 pads=[1, 0, 1, 0, 1, 1], ceil_mode=True, direct=True),
+            case(op, "volume-same", rng(1, 3, 5, 6, 7), [2, 2, 3], strides=[2, 3, 2],
+                 auto_pad="SAME_UPPER", direct=True),
+            case(op, "four-axes", rng(1, 2, 3, 4, 3, 5), [2, 2, 1, 3], direct=True),
             case(op, "ceil-drops", rng(1, 1, 2, 4), [1, 2], strides=[3, 3], pads=[0, 0, 0, 1],
                  ceil_mode=True),
         )
@@ -123,13 +145,23 @@ CASES = [
          include_pad=True),
     case("AveragePool", "include-pad-ceil", rng(1, 3, 6, 7), [3, 3], strides=[2, 2],
          pads=[1, 0, 1, 1], include_pad=True, ceil_mode=True),
-    Case(
-        "maxpool-uint8",
-        "MaxPool",
-        [np.random.default_rng(0).integers(0, 256, (1, 3, 6, 6), "uint8")],
-        lambda v: pool(v, "max", [3, 3], [1, 1, 1, 1], [2, 2]),
-        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
-    ),
+    case("AveragePool", "volume-include-pad", rng(1, 3, 5, 6, 7), [3, 2, 3], pads=[1] * 6,
+         strides=[2, 2, 2], include_pad=True, ceil_mode=True, direct=True),
+    *[
+        case("MaxPool", f"{dtype}-{label}", x.astype(dtype), [3, 3], strides=[2, 2],
+             pads=[1, 1, 1, 1])
+        for dtype in ("int32", "int8", "uint8")
+        for label, x in (
+            ("plain", np.random.default_rng(0).integers(0, 128, (1, 3, 6, 6))),
+            ("negative", np.random.default_rng(0).integers(-128, 0, (1, 3, 6, 6))),
+            ("least", np.full((1, 2, 4, 4), np.iinfo(dtype).min)),
+        )
+    ],
+    case("MaxPool", "volume-uint8",
+         np.random.default_rng(0).integers(0, 256, (1, 2, 4, 4, 4), "uint8"), [2, 2, 2],
+         strides=[2, 2, 2], direct=True),
+    case("MaxPool", "minus-infinity", np.full((1, 2, 4, 4), -np.inf, "float32"), [3, 3],
+         pads=[1, 1, 1, 1]),
     *[
         Case(
             f"global-{label}",
@@ -144,8 +176,18 @@ CASES = [
             ("pixel", rng(1, 3, 1, 1)),
             ("volume", rng(1, 3, 2, 3, 4)),
             ("nan", NANS),
+            ("no-images", np.zeros((0, 3, 4, 4), "float32")),
+            ("no-channels", np.zeros((2, 0, 4, 4), "float32")),
+            ("no-axes", rng(2, 3)),
         )
     ],
+    Case(
+        "global-no-elements",
+        "GlobalAveragePool",
+        [np.zeros((2, 3, 0, 4), "float32")],
+        [np.full((2, 3, 1, 1), np.nan, "float32")],
+        modes=("static", "dynamic", "folded"),
+    ),
 ]  # fmt: skip
 SUITE = Suite(CASES)
 

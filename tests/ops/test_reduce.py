@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rten_aot
-from rten_aot.runtime.errors import InputError
+from rten_aot.runtime.errors import InputError, ModelRunError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 NAN, INF = np.nan, np.inf
@@ -33,6 +33,8 @@ REDUCTIONS: dict[str, Function] = {
     "ReduceSum": np.sum,
     "ReduceSumSquare": lambda x, **kw: np.sum(x * x, **kw),
 }
+INTEGERS = ("int32", "int8", "uint8")
+INTEGER_REDUCTIONS = [op for op in REDUCTIONS if op != "ReduceL2"]
 IDENTITIES = {
     "ReduceL2": 0.0,
     "ReduceMax": -INF,
@@ -42,6 +44,20 @@ IDENTITIES = {
     "ReduceSum": 0.0,
     "ReduceSumSquare": 0.0,
 }
+
+
+def integer_identity(op: str, dtype: str) -> int:
+    info = np.iinfo(dtype)
+    return {"ReduceMax": info.min, "ReduceMin": info.max, "ReduceProd": 1}.get(op, 0)
+
+
+def reduced(op: str, x: Array, over: tuple[int, ...], dtype: Any, *, keep_dims: bool) -> Array:
+    """NumPy's reduction of ``x``, in int64 and float64, as a result of the type ``dtype``."""
+    wide = x if x.dtype.kind == "f" else x.astype("int64")
+    result = np.asarray(REDUCTIONS[op](wide, axis=over, keepdims=keep_dims))
+    if dtype == np.float32:
+        return result
+    return np.asarray(np.trunc(result) if op == "ReduceMean" else result).astype(dtype)
 
 
 def reduction(
@@ -59,9 +75,7 @@ def reduction(
     dtype = x.dtype
 
     def default(v: Array) -> Array:
-        wide = v if v.dtype.kind == "f" else v.astype("int64")
-        result = np.asarray(REDUCTIONS[op](wide, axis=over, keepdims=keep_dims))
-        return result if dtype == np.float32 else result.astype(dtype)
+        return reduced(op, v, over, dtype, keep_dims=keep_dims)
 
     attrs: dict[str, Any] = {"keepdims": int(keep_dims)}
     if axes is not None:
@@ -70,16 +84,35 @@ def reduction(
     return Case(f"{op.lower()}-{label}", op, [x], expected or default, attrs, **options)
 
 
-def by_input(op: str, label: str, x: Array, axes: list[int], over: tuple[int, ...]) -> Case:
-    """A case whose axes are an input."""
+def by_input(
+    op: str, label: str, x: Array, axes: list[int], *, keep_dims: bool = False, late: bool = False
+) -> Case:
+    """A case whose axes are an input: in the file, or ``late``, with the data."""
+    over = tuple({a % x.ndim for a in axes}) if axes else tuple(range(x.ndim))
+    dtype = x.dtype
     return Case(
-        f"{op.lower()}-input-{label}",
+        f"{op.lower()}-{'late' if late else 'input'}-{label}-{keep_dims}",
         op,
         [x, np.array(axes, "int64")],
-        lambda v, _: REDUCTIONS[op](v, axis=over, keepdims=False),
-        {"keepdims": 0},
-        constant=(1,),
-        tolerance="approximate",
+        lambda v, _: reduced(op, v, over, dtype, keep_dims=keep_dims),
+        {"keepdims": int(keep_dims)},
+        constant=() if late else (1,),
+        # Without keepdims the rank of the result follows from the number of axes.
+        fixed=() if keep_dims else [(1, 0)],
+        tolerance="approximate" if dtype == np.float32 else "exact",
+        modes=("static", "dynamic"),
+    )
+
+
+def cumsum(label: str, x: Array, axis: int, *, late: bool = False, shape: Any = ()) -> Case:
+    return Case(
+        f"cumsum-{label}-{axis}{'-late' if late else ''}",
+        "CumSum",
+        [x, np.full(shape, axis, "int32")],
+        lambda v, a: np.cumsum(v, int(a.flat[0]), dtype=v.dtype),
+        constant=() if late else (1,),
+        tolerance="approximate" if x.dtype == np.float32 else "exact",
+        modes=("static", "dynamic") if late else ("static", "dynamic", "folded"),
     )
 
 
@@ -126,14 +159,32 @@ CASES = [
         for label, shape in (("nothing", (3, 0)), ("nothing-inside", (2, 0, 5)))
     ],
     *[
-        reduction(f"{dtype}", op, rng(3, 40, dtype=dtype), [1])
-        for op in ("ReduceMax", "ReduceMin")
-        for dtype in ("int32", "int8", "uint8")
+        reduction(
+            f"{dtype}-nothing-{shape}",
+            op,
+            np.zeros(shape, dtype),
+            [1],
+            expected=[np.full((2, 1, *shape[2:]), integer_identity(op, dtype), dtype)],
+        )
+        for op in INTEGER_REDUCTIONS
+        for dtype in INTEGERS
+        for shape in ((2, 0), (2, 0, 3), (2, 0, 40))
     ],
     *[
-        reduction(f"int-{label}", op, rng(5, 40, dtype="int32"), axes)
-        for op in ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMax", "ReduceMin")
+        reduction(f"{dtype}-{label}", op, rng(5, 40, dtype=dtype), axes)
+        for op in INTEGER_REDUCTIONS
+        for dtype in INTEGERS
         for label, axes in (("rows", [1]), ("columns", [0]), ("all", None))
+    ],
+    *[
+        reduction(f"nan-{label}", op, np.array(values, "float32"), [-1], tolerance="close")
+        for op in REDUCTIONS
+        for label, values in (
+            ("first", [NAN, 1]),
+            ("middle", [2, NAN, 1]),
+            ("last", [[1, 2, NAN]] * 9),
+            ("infinite", [[INF, -INF], [1, INF], [-INF, 1]]),
+        )
     ],
     *[
         reduction("nan", op, np.array([[2, NAN, 1], [NAN, 1, 3], [-INF, INF, 0]], "float32"), [1])
@@ -145,11 +196,39 @@ CASES = [
     ],
     reduction("long", "ReduceSum", rng(2, 100_000), [1], tolerance="approximate"),
     reduction("one", "ReduceMean", rng(1, 1, 1), [0, 2], tolerance="close"),
-    by_input("ReduceSum", "one", rng(3, 4, 5), [1], (1,)),
-    by_input("ReduceSum", "negative", rng(3, 4, 5), [-1, 0], (0, 2)),
-    by_input("ReduceSum", "none", rng(3, 4, 5), [], (0, 1, 2)),
-    by_input("ReduceMean", "two", rng(3, 4, 5), [1, 2], (1, 2)),
-    by_input("ReduceMax", "one", rng(3, 4, 5), [0], (0,)),
+    by_input("ReduceSum", "one", rng(3, 4, 5), [1]),
+    by_input("ReduceSum", "negative", rng(3, 4, 5), [-1, 0]),
+    by_input("ReduceSum", "none", rng(3, 4, 5), []),
+    by_input("ReduceMean", "two", rng(3, 4, 5), [1, 2]),
+    by_input("ReduceMax", "one", rng(3, 4, 5), [0]),
+    *[
+        by_input(op, label, x, axes, keep_dims=keep, late=True)
+        for op in REDUCTIONS
+        for label, x, axes in (
+            ("last", rng(3, 5, 33), [2]),
+            ("outer", rng(3, 5, 33), [-1, 0]),
+            ("all", rng(3, 4, 5), [1, 0, 2]),
+            ("vector", rng(40), [-1]),
+            ("uint8", rng(5, 40, dtype="uint8"), [1]),
+            ("int32", rng(5, 40, dtype="int32"), [0]),
+        )
+        if op != "ReduceL2" or x.dtype == np.float32
+        for keep in (False, True)
+    ],
+    by_input("ReduceSum", "twice", rng(3, 4), [1, -1], keep_dims=True, late=True),
+    by_input("ReduceSum", "none", rng(3, 4), [], keep_dims=True, late=True),
+    by_input("ReduceMax", "nan", np.array([[2, NAN, 1], [NAN, 1, 3]], "float32"), [1], late=True),
+    by_input("ReduceMax", "kept-empty", rng(0, 3), [1], keep_dims=True, late=True),
+    *[
+        Case(
+            f"{op.lower()}-late-nothing",
+            op,
+            [np.zeros((2, 0, 3), "float32"), np.array([1])],
+            [np.full((2, 1, 3), IDENTITIES[op], "float32")],
+            modes=("static", "dynamic"),
+        )
+        for op in REDUCTIONS
+    ],
     reduction("folded", "ReduceProd", np.array([3, 5, 7], "int32"), [0], modes=("folded",)),
     reduction("folded-nothing", "ReduceMax", np.zeros((0, 2), "float32"), [0], modes=("folded",),
               expected=[np.full((1, 2), -INF, "float32")]),
@@ -167,21 +246,30 @@ CASES = [
         )
     ],
     *[
-        Case(
-            f"cumsum-{label}-{axis}",
-            "CumSum",
-            [x, np.array(axis, "int32")],
-            lambda v, a: np.cumsum(v, int(a)).astype(v.dtype) if v.dtype.kind == "f"
-            else np.cumsum(v, int(a), dtype="int32"),
-            constant=(1,),
-            tolerance="approximate",
-            modes=("static", "dynamic", "folded"),
-        )
-        for label, x in (("float", rng(3, 4, 33)), ("int", rng(3, 4, 5, dtype="int32")))
-        for axis in (0, 1, -1)
+        position(op, f"{dtype}-{label}", x.astype(dtype), 1)
+        for op in ("ArgMax", "ArgMin")
+        for dtype in INTEGERS
+        for label, x in (("plain", rng(3, 33, dtype="uint8")), ("ties", np.full((3, 40), 7)))
     ],
-    Case("cumsum-empty", "CumSum", [np.zeros((2, 0), "float32"), np.array(1)], lambda v, _: v,
-         constant=(1,)),
+    *[
+        position(op, f"{label}-infinite", np.full((2, 20), value, "float32"), axis)
+        for op in ("ArgMax", "ArgMin")
+        for label, value in (("plus", INF), ("minus", -INF))
+        for axis in (0, 1)
+        if axis == (value > 0)
+    ],
+    *[
+        cumsum(label, x, axis, late=late)
+        for label, x in (
+            ("float", rng(3, 4, 33)),
+            ("int", rng(3, 4, 5, dtype="int32")),
+            ("int8", rng(2, 3, 40, dtype="int8")),
+            ("empty", np.zeros((2, 0, 3), "float32")),
+        )
+        for axis in (0, 1, -1)
+        for late in (False, True)
+    ],
+    cumsum("vector", rng(40), -1, late=True, shape=(1,)),
 ]  # fmt: skip
 SUITE = Suite(CASES)
 
@@ -207,7 +295,28 @@ def test_an_axis_that_does_not_exist_is_refused() -> None:
         run_case(case)
 
 
-def test_axes_must_be_known() -> None:
-    case = Case("late", "ReduceSum", [np.zeros((2, 3), "float32"), np.array([1])], [])
-    with pytest.raises(rten_aot.UnsupportedOpError, match="axes must be known at compile time"):
+@pytest.mark.parametrize(
+    ("op", "axes", "attrs", "message"),
+    [
+        ("ReduceSum", [2], {}, "index 2 is out of range"),
+        ("ReduceSum", [0, -3], {}, "index -3 is out of range"),
+        ("ReduceSum", [1, -1], {"keepdims": 0}, "axes name one axis twice"),
+        ("CumSum", [2], {}, "index 2 is out of range"),
+    ],
+)
+def test_axes_that_come_with_the_data_may_be_wrong(
+    op: str, axes: list[int], attrs: dict[str, Any], message: str
+) -> None:
+    case = Case("late", op, [rng(2, 3), np.array(axes)], [], attrs)
+    with pytest.raises(ModelRunError, match=rf'in node "late" \({op}\): {message}'):
+        run_case(case)
+
+
+def test_the_number_of_axes_decides_on_the_rank() -> None:
+    case = Case("late", "ReduceSum", [rng(2, 3), np.array([1])], [], {"keepdims": 0})
+    message = "the number of elements of axes must be known at compile time"
+    with pytest.raises(rten_aot.UnsupportedOpError, match=message):
+        run_case(case, "dynamic")
+    case = Case("late", "ReduceSum", [rng(2, 3), np.array([1, 0, 1])], [], {"keepdims": 0})
+    with pytest.raises(rten_aot.ShapeError, match="3 axes are named of a tensor of rank 2"):
         run_case(case)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,12 @@ def resize(
     )
 
 
+def late(case: Case) -> Case:
+    """The same with scales or sizes that come with the data."""
+    place = 2 if case.inputs[2] is not None else 3
+    return replace(case, id=f"{case.id}-late", constant=(), fixed=[(place, 0)])
+
+
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 NEAREST = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 GRID = np.arange(9, dtype="float32").reshape(1, 1, 3, 3)
@@ -128,6 +135,41 @@ CASES = [
             ("width-only", {"scales": [1, 1, 1, 3]}),
         )
     ],
+    *[
+        late(resize(f"nearest-{coords}-{nearest}-{label}", GRID, coords=coords, nearest=nearest,
+                    **target))
+        for coords, nearest in itertools.product(COORDINATES, NEAREST)
+        for label, target in (
+            ("double", {"scales": [1, 1, 2, 0.5]}),
+            ("uneven", {"scales": [1, 1, 1.5, 0.6]}),
+            ("sizes", {"sizes": [1, 1, 7, 5]}),
+            ("one", {"sizes": [1, 1, 1, 2]}),
+        )
+    ],
+    *[
+        late(resize(f"linear-{coords}-{label}", GRID, mode="linear", coords=coords, **target))
+        for coords in COORDINATES
+        for label, target in (
+            ("scale-not-size", {"scales": [1, 1, 1.5, 1.5]}),
+            ("third", {"scales": [1, 1, 0.34, 3.3]}),
+            ("same", {"scales": [1, 1, 1, 1]}),
+            ("sizes", {"sizes": [1, 1, 4, 9]}),
+            ("one", {"sizes": [1, 1, 1, 2]}),
+        )
+    ],
+    late(resize("line", rng(2, 3, 7), mode="linear", scales=[1, 1, 2])),
+    late(resize("matrix", rng(4, 5), mode="linear", sizes=[7, 3])),
+    late(resize("volume", rng(1, 2, 3, 4, 5), mode="linear", scales=[1, 1, 2, 1.5, 1])),
+    late(resize("channels", rng(1, 2, 4, 4), scales=[1, 2, 1, 2])),
+    *[
+        made
+        for dtype in ("int32", "int8", "uint8")
+        for plain in [
+            resize(f"nearest-{dtype}", np.arange(12).reshape(1, 1, 3, 4).astype(dtype),
+                   scales=[1, 1, 2, 1.5])
+        ]
+        for made in (plain, late(plain))
+    ],
     resize("scale-not-size", GRID, mode="linear", scales=[1, 1, 1.5, 1.5]),
     resize("nothing", rng(1, 2, 3, 3), scales=[1, 1, 1, 1]),
     resize("line", rng(2, 3, 7), mode="linear", scales=[1, 1, 2]),
@@ -151,8 +193,10 @@ def test_resize(case: Case, mode: Mode) -> None:
 
 
 def test_linear_by_scale() -> None:
-    (result,) = run_case(resize("grid", GRID, mode="linear", scales=[1, 1, 1.5, 1.5]))
-    np.testing.assert_allclose(result[0, 0, 0], [0, 0.5, 7 / 6, 11 / 6], rtol=1e-6)
+    case = resize("grid", GRID, mode="linear", scales=[1, 1, 1.5, 1.5])
+    for made in (case, late(case)):
+        (result,) = run_case(made)
+        np.testing.assert_allclose(result[0, 0, 0], [0, 0.5, 7 / 6, 11 / 6], rtol=1e-6)
 
 
 def test_nearest_keeps_integers() -> None:

@@ -124,6 +124,11 @@ SUITE = Suite(
         *both("default", 3, 1, 2, 4, None, states=False),
         *both("bare", 3, 2, 5, 16, bias=False, states=False),
         *both("odd", 4, 3, 7, 33),
+        *[
+            layer("GRU", f"{direction}-{before}", 3, 2, 3, 5, direction, linear_before_reset=before)
+            for direction in DIRECTIONS
+            for before in (0, 1)
+        ],
         *both("reverse", 5, 2, 3, 8, "reverse"),
         *both("bidirectional", 5, 2, 3, 21, "bidirectional"),
         *both("bidirectional-bare", 4, 1, 3, 9, "bidirectional", bias=False, states=False),

@@ -68,6 +68,8 @@ def everything() -> Everything:
     e.add("split", "Split", X, vector(1, 2), outputs=2, axis=1)
     e.add("pad", "Pad", X, vector(0, 1, 0, 0, 2, 1), mode="Constant")
     e.add("reflect", "Pad", X, vector(0, 1, 0, 0, 2, 1), mode="Reflect")
+    e.add("pad_axes", "Pad", X, vector(1, 2, 0, 1), None, vector(2, 0), mode="Constant")
+    e.add("edge_axes", "Pad", X, vector(1, 2, 0, 1), None, vector(2, 0), mode="Edge")
     e.add("unsqueeze", "Unsqueeze", X, vector(0, -1))
     e.add("squeeze", "Squeeze", X[:, :1], vector(1))
     e.add("full", "ConstantOfShape", vector(2, 3), value=2)
@@ -215,6 +217,18 @@ def test_axes(model: Model) -> None:
     check(model("squeeze", X[..., :1], (2,))[0], X[..., 0])
 
 
+def test_pads_of_some_axes(model: Model) -> None:
+    for pads, axes in (((1, 2, 0, 1), (2, 0)), ((0, -1, 3, 2), (-1, -2)), ((-1, 0, 0, 1), (0, 1))):
+        widths = [(0, 0)] * 3
+        kept = X
+        for k, axis in enumerate(axes):
+            before, after = pads[k], pads[k + 2]
+            kept = kept.take(range(max(-before, 0), kept.shape[axis] + min(after, 0)), axis)
+            widths[axis] = (max(before, 0), max(after, 0))
+        check(model("pad_axes", X, pads, axes)[0], np.pad(kept, widths))
+        check(model("edge_axes", X, pads, axes)[0], np.pad(kept, widths, "edge"))
+
+
 def test_one_hot(model: Model) -> None:
     indices = vector(0, 3, -1, 9)
     expected = np.zeros((4, 5))
@@ -268,6 +282,10 @@ def test_large(model: Model) -> None:
         ("split", (X, (-1, 4)), "Split"),
         ("pad", (X, (0, -2, 0, 0, -2, 0)), "Pad"),
         ("reflect", (X[:, :0], (0, 1, 0, 0, 0, 0)), "Pad"),
+        ("pad_axes", (X, (1, 1, 1, 1), (0, 3)), "Pad"),
+        ("pad_axes", (X, (1, 1, 1, 1), (1, -2)), "Pad"),
+        ("pad_axes", (X, (-3, 0, 0, 0), (0, 1)), "Pad"),
+        ("edge_axes", (X, (-2, 0, 1, 0), (0, 1)), "Pad"),
         ("unsqueeze", (X, (0, 5)), "Unsqueeze"),
         ("unsqueeze", (X, (0, -5)), "Unsqueeze"),
         ("squeeze", (X, (1,)), "Squeeze"),

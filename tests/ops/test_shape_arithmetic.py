@@ -123,6 +123,10 @@ GRAPHS: dict[str, tuple[Nodes, Callable[[Array], Any]]] = {
         [node("Shape", "x", "s"), node("Mul", "s two", "y")],
         lambda x: np.array(x.shape, np.int32) * 2,
     ),
+    "less-than-any-size": (
+        [node("Shape", "x", "s", end=2), node("Min", "s minus_one", "y")],
+        lambda _: np.full(2, -1, np.int32),
+    ),
     "size": ([node("Size", "x", "y")], lambda x: np.array(x.size, np.int32)),
 }
 CONSTANTS |= {

@@ -141,6 +141,16 @@ SUITE = Suite(
         cut("empty-forwards", numbers(10), [5], [3], [0]),
         cut("of-empty", numbers(0, 3), [0], [5], [0]),
         cut("of-empty-backwards", numbers(0, 3), [-1], [MIN], [0], [-1]),
+        *[
+            cut(f"{d}-backwards-empty", numbers(10, dtype=d), [0], [5], [0], [-1])
+            for d in ("float32", "int32", "int8", "uint8")
+        ],
+        *[
+            cut(f"limits-{start}-{end}-{step}", numbers(10), [start], [end], [0], [step])
+            for start in (MIN, -11, 0, 9, MAX)
+            for end in (MIN, -1, 5, MAX)
+            for step in (1, -3, MIN, MAX)
+        ],
         cut("whole", CUBE, [0], [MAX], [0]),
         cut("int32", numbers(33, dtype="int32"), [7], [31], [0], [3]),
         cut("int8", numbers(3, 40, dtype="int8"), [1], [39], [1]),
@@ -179,6 +189,11 @@ SUITE = Suite(
         pad("edge-negative", numbers(6), [-2, 3], "edge"),
         pad("wrap", CUBE, [1, 0, 2, 0, 3, 8], "wrap"),
         pad("wrap-negative", numbers(6), [3, -2], "wrap"),
+        *[
+            pad(f"{mode}-nothing-left-{before}", numbers(3), [before, -3 - before], mode)
+            for mode in ("constant", "reflect", "edge", "wrap")
+            for before in (-3, -1, 0)
+        ],
         pad("int32", numbers(3, 4, dtype="int32"), [1, 1, 1, 1], value=-7),
         pad("int8", numbers(2, 33, dtype="int8"), [0, 5, 0, 1], value=-7),
         pad("uint8", numbers(2, 33, dtype="uint8"), [0, 5, 0, 1], "reflect"),

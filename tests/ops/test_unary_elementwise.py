@@ -71,6 +71,7 @@ CASES = [
         for name, function in (("Abs", np.abs), ("Neg", np.negative), ("Sign", np.sign))
     ],
     Case("relu-int", "Relu", [INTEGERS], lambda x: np.maximum(x, 0)),
+    Case("relu-uint8", "Relu", [np.array([200], "uint8")], lambda x: x),
     Case("abs-int8", "Abs", [np.array([-128, -1, 0, 127], "int8")], np.abs),
     Case("neg-int8", "Neg", [np.array([-128, -1, 0, 127], "int8")], np.negative),
     Case("isinf", "IsInf", [MIXED], np.isinf),
@@ -107,6 +108,23 @@ CASES = [
         {"alpha": 0.3, "beta": 0.4},
         tolerance="close",
     ),
+    Case(
+        "leakyrelu-zero", "LeakyRelu", [MIXED], lambda x: np.where(x < 0, 0 * x, x), {"alpha": 0.0}
+    ),
+    Case(
+        "elu-zero",
+        "Elu",
+        [MIXED],
+        lambda x: np.where(x < 0, 0 * np.expm1(x), x),
+        {"alpha": 0.0},
+    ),
+    Case(
+        "hardsigmoid-zero",
+        "HardSigmoid",
+        [MIXED],
+        lambda x: 0 * x + np.float32(0.4),
+        {"alpha": 0.0, "beta": 0.4},
+    ),
     Case("gelu", "Gelu", [MIXED], _gelu, tolerance="close", rten={"approximate": "None"}),
     Case("gelu-tanh", "Gelu", [MIXED], _gelu_tanh, tolerance="close", rten={"approximate": "Tanh"}),
     Case("scalar", "Exp", [np.array(1.5, "float32")], np.exp, tolerance="close"),
@@ -141,6 +159,25 @@ CASES = [
         "clip-crossed",
         "Clip",
         [MIXED, np.array(3, "float32"), np.array(2, "float32")],
+        lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    ),
+    *[
+        Case(
+            f"clip-nan-{label}",
+            "Clip",
+            [MIXED, *bounds],
+            [np.full(MIXED.shape, NAN, "float32")],
+            modes=("static", "dynamic", "constant", "folded"),
+        )
+        for label, bounds in (
+            ("min", [np.array(NAN, "float32")]),
+            ("max", [None, np.array(NAN, "float32")]),
+        )
+    ],
+    Case(
+        "clip-vectors",
+        "Clip",
+        [MIXED, np.array([0], "float32"), np.array([6], "float32")],
         lambda x, low, high: np.minimum(np.maximum(x, low), high),
     ),
     Case(
@@ -182,7 +219,8 @@ def test_other_types_are_refused(op: str) -> None:
 
 
 def test_bounds_must_be_scalars_of_the_same_type() -> None:
-    with pytest.raises(rten_aot.ShapeError, match="the bounds must be scalars"):
+    message = "a bound must have one element; sizes 3 and 1 differ"
+    with pytest.raises(rten_aot.ShapeError, match=message):
         run_case(Case("clip", "Clip", [MIXED, np.zeros(3, "float32")], []))
     with pytest.raises(rten_aot.ShapeError, match="the bounds are int32, the input is float32"):
         run_case(Case("clip", "Clip", [MIXED, np.zeros((), "int32")], []))

@@ -17,15 +17,19 @@ I32 = np.array([1, 2], np.int32)
 @pytest.mark.parametrize(
     ("op", "inputs", "attrs", "message"),
     [
-        ("ReduceSum", [X, I32], {}, "axes must be known at compile time"),
-        ("CumSum", [X, np.array(1, np.int32)], {}, "axis must be known at compile time"),
-        ("Pad", [X, I32, None, I32], {}, "axes must be known at compile time"),
+        (
+            "STFT",
+            [X, I32[:1], X[0]],
+            {"onesided": True},
+            "frame_step must be known at compile time",
+        ),
+        ("Dropout", [X, None, I32[:1]], {}, "training_mode must be known at compile time"),
     ],
 )
 def test_operand_must_be_known(
     op: str, inputs: list[Any], attrs: dict[str, Any], message: str
 ) -> None:
-    case = Case("run-time", op, inputs, [], attrs)
+    case = Case("run-time", op, inputs, [], rten=attrs)
     with pytest.raises(rten_aot.UnsupportedOpError) as caught:
         run_case(case)
     assert str(caught.value).startswith(f'in node "run-time" ({op}): {message}')
@@ -39,6 +43,7 @@ def test_operand_must_be_known(
         ("Tile", [X, I32], "repeats"),
         ("Slice", [X, I32, I32], "starts, ends, axes and steps"),
         ("Pad", [X, I32], "pads"),
+        ("Pad", [X, I32, None, I32], "axes"),
     ],
 )
 def test_the_rank_must_be_known(op: str, inputs: list[Any], what: str) -> None:
@@ -60,8 +65,15 @@ def test_the_rank_must_be_known(op: str, inputs: list[Any], what: str) -> None:
         ("Tile", [X, np.array([2])], {}, "1 repeats are given for 2 axes"),
         ("Slice", [X, *[np.array([0])] * 3, np.array([0])], {}, "a step is 0"),
         ("Split", [X, np.array([1, 1])], {"axis": 1}, "sum of parts"),
+        ("Split", [X, np.array([-1, 4])], {"axis": 1}, "the sizes of the parts: -1 is negative"),
+        ("Expand", [X, np.array([-1, 3])], {}, "the shape to expand to: -1 is negative"),
+        ("Tile", [X, np.array([1, -2])], {}, "repeats: -2 is negative"),
+        ("Reshape", [X, np.array([-2, -3])], {}, "the new shape: -2 is negative"),
         ("Pad", [X, np.array([0, 0])], {}, "2 pads are given for 2 axes"),
         ("Pad", [X, np.array([-3, 0, 0, 0])], {}, "leave less than 0"),
+        ("Pad", [X, I32, None, np.array([1, 1])], {}, "2 pads are given for 2 axes"),
+        ("Pad", [X, np.array([1] * 4), None, np.array([1, -1])], {}, "name one axis twice"),
+        ("Pad", [X, np.array([-3, 1]), None, I32[:1]], {"mode": "edge"}, "nothing to repeat"),
         ("Concat", [X, X[:, :2]], {"axis": 0}, "sizes of axis 1 3 and 2 differ"),
         ("Concat", [X, I32], {"axis": 0}, "ranks 2 and 1"),
     ],

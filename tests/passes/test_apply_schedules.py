@@ -25,7 +25,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tirx.PrimFunc]:
     """The functions that are scheduled, which come back with two scratch parameters claimed."""
     functions: list[tirx.PrimFunc] = []
 
-    def schedule(function: tirx.PrimFunc, machine: Machine, note: object) -> tirx.PrimFunc:
+    def schedule(
+        function: tirx.PrimFunc, machine: Machine, note: object, decided: object
+    ) -> tirx.PrimFunc:
         assert machine is MACHINE
         assert callable(note)
         note("hello")

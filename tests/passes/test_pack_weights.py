@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,39 @@ from tvm import relax
 
 import rten_aot.dialect.conv
 import rten_aot.dialect.matmul  # noqa: F401
-from rten_aot.dialect.registry import call
+from rten_aot.dialect.functions import bindings
+from rten_aot.dialect.registry import attrs_of, call, op_def
+from rten_aot.errors import CompileError
 from rten_aot.passes.pack_weights import pack_conv, pack_gemm, pack_weights
-from tests.targets.anchors import AVX2, MACHINES, Array, ints, tensor_type
+from rten_aot.targets.common.choices import Choice
+from tests.passes.modules import is_same
+from tests.targets.anchors import AVX2, MACHINES, Array, ints, sym, tensor_type
 from tests.targets.networks import module, operators, run
 
 
-def packed(mod: tvm.IRModule, notes: list[str] | None = None) -> tvm.IRModule:
-    return pack_weights(mod, AVX2, (notes if notes is not None else []).append)
+def packed(
+    mod: tvm.IRModule,
+    notes: list[str] | None = None,
+    choices: Mapping[str, Choice] | None = None,
+) -> tvm.IRModule:
+    return pack_weights(mod, AVX2, (notes if notes is not None else []).append, choices)
 
 
-def conv_module(w: Array, shape: list[int], **attrs: Any) -> tvm.IRModule:
+def conv_module(w: Array, shape: Sequence[Any], **attrs: Any) -> tvm.IRModule:
     def build(b: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         full = {"strides": [1, 1], "dilations": [1, 1], "groups": 1, "layout": "NHWC", **attrs}
         return b.emit(call("conv", x, relax.const(w), ints(1, 1, 1, 1), **full))
 
     return module([tensor_type(shape)], build)
+
+
+KEY = "conv 3->40 3x3 strides 1x1 dilations 1x1 pads 1x1x1x1 groups 1 image 1x8x8"
+"""What ``conv_module(random(40, 3, 3, 3), [1, 8, 8, 3])`` computes."""
+
+
+def calls_of(mod: tvm.IRModule) -> list[relax.Call]:
+    """The calls of operators in ``main``."""
+    return [value for _, value in bindings(mod["main"]) if op_def(value) is not None]
 
 
 def random(*shape: int) -> Array:
@@ -55,7 +73,100 @@ def test_convolution() -> None:
     notes: list[str] = []
     mod = packed(conv_module(random(40, 3, 3, 3), [1, 8, 8, 3]), notes)
     assert operators(mod) == ["rten.conv_packed"]
-    assert notes == ["convolution: 40x3x3x3 in blocks of 16 channels"]
+    assert notes == [
+        f"{KEY}: algorithm direct (too few channels for Winograd), "
+        "width 16 (fewest passes, least padding)"
+    ]
+
+
+def test_records_are_followed() -> None:
+    notes: list[str] = []
+    mod = conv_module(random(40, 3, 3, 3), [1, 8, 8, 3])
+    plain = packed(mod)
+    choices = {KEY: Choice("winograd", width=24, rows=2, ahead=False), "gemm 1x2x3": Choice()}
+    tuned = packed(mod, notes, choices)
+    assert operators(tuned) == ["rten.conv_winograd"]
+    assert notes == [
+        f"{KEY}: algorithm winograd (tuned), width 24 (tuned)",
+        "tuning: 1 of 2 records are of problems in this model",
+    ]
+    (shape,) = [c.args[1].ty.shape for c in calls_of(tuned)]
+    assert [int(size) for size in shape] == [16, 2, 3, 24]
+    (annotations,) = [attrs_of(c)["annotations"] for c in calls_of(tuned)]
+    assert annotations == {
+        "rten.key": KEY, "rten.choice.width": 24, "rten.choice.rows": 2, "rten.choice.ahead": 0,
+    }  # fmt: skip
+    for nothing in ({}, {"gemm 1x2x3": Choice(width=8)}, {KEY: Choice()}):
+        assert is_same(packed(mod, None, nothing), plain)
+
+
+def test_records_that_kernels_cannot_be_made_of() -> None:
+    mod = conv_module(random(40, 3, 3, 3), [1, 8, 8, 3])
+    with pytest.raises(CompileError) as caught:
+        packed(mod, None, {KEY: Choice(width=12)})
+    assert str(caught.value) == (
+        f'tuning record "{KEY}", field "width": 12 is no whole number of vectors of 8'
+    )
+    with pytest.raises(CompileError, match=r'^tuning record "conv x": there is no such problem$'):
+        packed(mod, None, {"conv x": Choice()})
+
+
+def test_phases_of_a_transposed_convolution_may_use_winograd() -> None:
+    w, x = random(3, 7, 3, 3), random(2, 5, 4, 3)
+
+    def build(b: relax.BlockBuilder, v: relax.Expr) -> relax.Expr:
+        geometry = {"strides": [1, 1], "dilations": [1, 1], "output_padding": [0, 0]}
+        pads = ints(1, 0, 0, 1)
+        return b.emit(
+            call("conv_transpose", v, relax.const(w), pads, groups=1, layout="NHWC", **geometry)
+        )
+
+    key = "conv 3->7 3x3 strides 1x1 dilations 1x1 pads 1x2x2x1 groups 1 image 2x5x4"
+    result = packed(module([tensor_type(x.shape)], build), None, {key: Choice("winograd")})
+    assert operators(result) == ["rten.conv_winograd", "rten.interleave_phases"]
+    (value,) = run(result, AVX2, [x])
+    attrs = {
+        "kernel": (3, 3), "strides": [1, 1], "dilations": [1, 1], "pads": [1, 0, 0, 1],
+        "output_padding": [0, 0],
+    }  # fmt: skip
+    np.testing.assert_allclose(value, transposed(x, w, attrs), rtol=1e-5, atol=1e-5)
+
+
+def test_keys() -> None:
+    """What a problem is called, unknown sizes included."""
+    n = sym("n")
+    image = [n, 8, 9, 6]
+    depthwise = conv_module(random(12, 1, 3, 2), image, groups=6, strides=[2, 1])
+    grouped = conv_module(random(12, 2, 3, 2), image, groups=3, dilations=[1, 2])
+    kernel = relax.const(random(4, 20))
+    product = module([tensor_type([2, n, 4])], lambda b, x: b.emit(call("matmul", x, kernel)))
+    matrices = module(
+        [tensor_type([2, n, 4]), tensor_type([2, 20, 4])],
+        lambda b, x, y: b.emit(call("matmul", x, y, transpose_b=True)),
+    )
+    keys = [
+        attrs_of(c)["annotations"]["rten.key"]
+        for mod in (depthwise, grouped, product, matrices)
+        for c in calls_of(packed(mod))
+    ]
+    assert keys == [
+        "depthwise 6->12 3x2 strides 2x1 dilations 1x1 pads 1x1x1x1 image ?x8x9",
+        "conv 6->12 3x2 strides 1x1 dilations 1x2 pads 1x1x1x1 groups 3 image ?x8x9",
+        "gemm ?x4x20",
+        "matmul 2x?x4 by transposed 2x20x4",
+    ]
+
+
+def test_products_without_tiles_have_no_key() -> None:
+    few = module(
+        [tensor_type([2, 4]), tensor_type([20, 4])],
+        lambda b, x, y: b.emit(call("matmul", x, y, transpose_b=True)),
+    )
+    vector = module(
+        [tensor_type([9, 4]), tensor_type([4, 1])], lambda b, x, y: b.emit(call("matmul", x, y))
+    )
+    for mod in (few, vector):
+        assert all("annotations" not in attrs_of(c) for c in calls_of(packed(mod)))
 
 
 def test_depthwise_convolution() -> None:

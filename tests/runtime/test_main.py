@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ def test_describe(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", str(fake)]) == 0
     text = capsys.readouterr().out
     assert "  x  float32  [batch, 4]\n  index  int32  [?]\n  mode  int32  []\n" in text
-    assert text.endswith("target: by-hand any\n")
+    assert text.endswith("target: by-hand any\nworkspace: depends on the shapes\n")
     assert main(["describe", "--json", str(fake)]) == 0
     assert json.loads(capsys.readouterr().out)["abi"] == 1
 
@@ -40,8 +41,14 @@ def test_run_on_files(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_time(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["time", str(fake), "--repeats", "3"]) == 0
+    assert main(["time", str(fake), "--runs", "3"]) == 0
     assert capsys.readouterr().out.endswith(" ms  (3 runs)\n")
+    assert main(["time", str(fake), "--seconds", "0.01", "--threads", "1"]) == 0
+    found = re.fullmatch(
+        r"best [\d.]+ ms  median [\d.]+ ms  \((\d+) runs\)\n", capsys.readouterr().out
+    )
+    assert found is not None
+    assert int(found[1]) >= 1
 
 
 def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +64,13 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     np.save(bad, np.zeros(3, np.float32))
     assert "is neither NAME=X.npy nor X.npz" in error("run", str(fake), "--input", str(bad))
     assert '"index", "mode", "scale" missing' in error("run", str(fake), "--input", f"x={bad}")
-    for words in (["run"], ["run", "x.so", "--threads", "0"], ["dance"]):
+    for words in (
+        ["run"],
+        ["run", "x.so", "--threads", "0"],
+        ["time", "x.so", "--seconds", "0"],
+        ["time", "x.so", "--seconds", "inf"],
+        ["dance"],
+    ):
         with pytest.raises(SystemExit) as caught:
             main(words)
         assert caught.value.code == 2

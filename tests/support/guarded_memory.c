@@ -77,3 +77,9 @@ void rten_arena_free(rten_arena *arena) {
   free(arena->blocks);
   *arena = (rten_arena){NULL, 0, 0, 0};
 }
+
+/* Kernels read copies of the weights, which are in memory already. */
+int32_t rten_aot_map(const void *data, int64_t bytes) {
+  (void)data, (void)bytes;
+  return 0;
+}

@@ -346,6 +346,17 @@ def test_deep_chain_stays_small() -> None:
     assert len(kernel.text) < 120_000
 
 
+def test_many_symbolic_axes_stay_small() -> None:
+    sizes = [tirx.Var(f"n{axis}", "int64") for axis in range(6)]
+    x, y = placeholder(*sizes), placeholder(*sizes[1::2], name="y")
+    kernel = build([x, y], compute(sizes, lambda *i: x(*i) + y(*i[1::2])))
+    shape = [2, 3, 1, 4, 5, 33]
+    a, b = random(*shape), random(*shape[1::2], seed=1)
+    result = kernel(a, b, sizes=dict(zip(sizes, shape, strict=True)))[0]
+    np.testing.assert_array_equal(result, a + b.reshape(3, 1, 4, 1, 33))
+    assert len(kernel.assembly) < 100_000
+
+
 def test_formulas_are_vector_code() -> None:
     x = placeholder(4096)
     names = ("exp", "log", "sigmoid", "tanh", "erf", "softplus", "gelu_erf", "mish")

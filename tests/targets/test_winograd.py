@@ -99,7 +99,9 @@ def test_symbolic(machine: Machine) -> None:
 
 def test_says_what_it_does() -> None:
     assert kernel_of(CASES["even"], AVX2).notes == [
-        "Winograd convolution of 2x2 pixels, 49 tiles in a block"
+        "algorithm winograd, width 16, rows 6 (as many as fit the registers), "
+        "run 1 (weights fit the level-2 cache), block 85 (they fit the level-2 cache), "
+        "ahead no (weights fit the level-2 cache)"
     ]
 
 
@@ -118,4 +120,4 @@ def test_compiles_for_neon() -> None:
     ],
 )
 def test_pays(channels: int, tiles: int | None, pays: bool) -> None:
-    assert pays_winograd(AVX512, channels, channels, tiles) is pays
+    assert pays_winograd(AVX512, channels, channels, tiles)[0] is pays

@@ -180,6 +180,20 @@ static bool has(const char *name) {
 }
 #endif
 
+#ifdef RTEN_LEVELS
+static bool has_all(const char *const *features) {
+  while (*features != NULL && has(*features)) ++features;
+  return *features == NULL;
+}
+
+void rten_choose_level(void) {
+  if (&rten_aot_desc != &rten_aot_levels[rten_aot_num_levels]) return;
+  int32_t level = 0;
+  while (level < rten_aot_num_levels && !has_all(rten_aot_levels[level].features)) ++level;
+  atomic_store_explicit(&rten_aot_level, &rten_aot_levels[level], memory_order_relaxed);
+}
+#endif
+
 int32_t rten_check_cpu(const char *const *features, const char *cpu) {
   static _Atomic bool checked;
   if (features == NULL || atomic_load_explicit(&checked, memory_order_relaxed)) return RTEN_AOT_OK;

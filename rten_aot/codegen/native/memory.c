@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime.h"
 
@@ -80,4 +81,18 @@ void rten_arena_free(rten_arena *arena) {
   for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release(&arena->blocks[i]);
   free(arena->blocks);
   *arena = (rten_arena){NULL, 0, 0, 0};
+}
+
+int32_t rten_aot_map(const void *data, int64_t bytes) {
+#ifdef __linux__
+  enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ, which glibc 2.17 does not know */
+  if (rten_current->runs > 1) return 0;
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uintptr_t begin = (uintptr_t)data & ~(page - 1);
+  /* Kernels before 5.14 refuse; the pages are then mapped as they are read. */
+  madvise((void *)begin, (uintptr_t)data + (uintptr_t)bytes - begin, POPULATE_READ);
+#else
+  (void)data, (void)bytes;
+#endif
+  return 0;
 }

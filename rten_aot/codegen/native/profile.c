@@ -57,7 +57,7 @@ int32_t rten_aot_profile(rten_aot_model *model, rten_aot_step *steps, int32_t nu
 
 /* Enough independent sums to hide the latency of a multiply-add on two units, and few enough for
  * the registers of every architecture. */
-enum { SUMS = 12, ROUNDS = 1 << 18, REPEATS = 5 };
+enum { SUMS = 12, ROUNDS = 1 << 18, REPEATS = 20 };
 
 /* A thread copies whole vectors, over and over until enough bytes have been moved to be timed. */
 enum { FLOATS = 16, LEAST_BYTES = 1 << 25, MOST_BYTES = 1 << 30 };

@@ -7,7 +7,8 @@
  *   - model.c        the tables below, generated as text by codegen/entry.py;
  *   - *.c            beside this header: the native runtime.
  *
- * model.c defines exactly one symbol, `const rten_model_desc rten_aot_desc`. For a model
+ * model.c defines exactly one symbol, `const rten_model_desc rten_aot_desc` (those of RTEN_LEVELS
+ * below in a library for several CPUs). For a model
  * y[batch, 4] = relu(x[batch, 4] + w) it reads:
  *
  *   #include "rten_aot_internal.h"
@@ -121,7 +122,7 @@ typedef struct {
   const rten_buffer_spec *buffers;
   int32_t num_buffers;
   /* Placed at compile time: offsets[num_buffers] and their total. Otherwise NULL and -1: the
-     runtime places the buffers (memory.c) whenever the input symbols change. A static model
+     runtime places the buffers (placement.c) whenever the input symbols change. A static model
      whose rten_main has its offsets baked in may give num_buffers = 0 and workspace_bytes >= 0. */
   const int64_t *offsets;
   int64_t workspace_bytes;
@@ -140,7 +141,17 @@ typedef struct {
 #endif
 } rten_model_desc;
 
+#ifdef RTEN_LEVELS /* a library for several CPUs: its C text is compiled with this macro */
+/* A descriptor for each level, the best first; then the one of the time before rten_aot_create has
+ * chosen a level, which is that of the last level but for the metadata. They agree in all but
+ * metadata, cpu, features, functions and what these need of the workspace. */
+extern const rten_model_desc rten_aot_levels[] RTEN_HIDDEN;
+extern const int32_t rten_aot_num_levels RTEN_HIDDEN;
+extern _Atomic(const rten_model_desc *) rten_aot_level RTEN_HIDDEN;
+#define rten_aot_desc (*atomic_load_explicit(&rten_aot_level, memory_order_relaxed))
+#else
 extern const rten_model_desc rten_aot_desc RTEN_HIDDEN;
+#endif
 
 /* ---- functions for generated code ---------------------------------------------------------- */
 
@@ -169,6 +180,10 @@ RTEN_HIDDEN int32_t rten_aot_check(void);
  * there is none, or bytes is negative, it leaves rten_main at once and the run fails with code 3.
  * Only from rten_main, outside parallel loops. */
 RTEN_HIDDEN void *rten_aot_alloc(int64_t bytes);
+
+/* Maps all pages of a weight that is about to be read, on the handle's first run: one system call
+ * in place of a fault for every few pages. Only from rten_main. Returns 0. */
+RTEN_HIDDEN int32_t rten_aot_map(const void *data, int64_t bytes);
 
 /* The memory of dynamic output `index`. Only from rten_main. Returns 0. */
 RTEN_HIDDEN int32_t rten_aot_set_output(int32_t index, void *data);

@@ -132,6 +132,9 @@ int32_t rten_aot_create(const rten_aot_options *given, rten_aot_model **out) {
   *out = NULL;
   rten_aot_options options;
   int32_t threads;
+#ifdef RTEN_LEVELS
+  rten_choose_level();
+#endif
   int32_t code = read_options(given, &options);
   if (code == 0) code = rten_check_cpu(rten_aot_desc.features, rten_aot_desc.cpu);
   if (code == 0) code = choose_threads(options.num_threads, &threads);

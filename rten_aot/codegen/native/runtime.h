@@ -119,6 +119,10 @@ RTEN_HIDDEN int32_t rten_give_outputs(rten_aot_model *model, DLTensor *outputs);
 
 /* cpu.c */
 RTEN_HIDDEN int32_t rten_check_cpu(const char *const *features, const char *cpu);
+#ifdef RTEN_LEVELS
+/* Makes rten_aot_desc that of the first level whose features this CPU has, if there is one. */
+RTEN_HIDDEN void rten_choose_level(void);
+#endif
 /* threads.c: logical processors, and physical cores, that this process may keep busy. */
 RTEN_HIDDEN int32_t rten_usable_processors(void);
 RTEN_HIDDEN int32_t rten_usable_cores(void);

@@ -13,12 +13,11 @@ from rten_aot.importer.registry import op
 
 
 @op("Concat")
-def concat(ctx: OpContext, *xs: relax.Expr | None) -> relax.Expr:
+def concat(ctx: OpContext, *xs: relax.Expr) -> relax.Expr:
     """The inputs one after the other along an axis."""
-    present = [x for x in xs if x is not None]
-    if not present:
+    if not xs:
         ctx.shape_error("has no inputs")
-    return joined(ctx, present, ctx.attrs.int("axis"))
+    return joined(ctx, xs, ctx.attrs.int("axis"))
 
 
 def joined(ctx: OpContext, present: Sequence[relax.Expr], axis: int) -> relax.Expr:

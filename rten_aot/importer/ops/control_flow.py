@@ -69,7 +69,13 @@ def if_(ctx: OpContext, condition: relax.Expr) -> list[relax.Expr]:
         otherwise=labels[1],
     )
     joined = ctx.emit(call)
-    return [ctx.emit(relax.TupleGetItem(joined, i)) for i in range(len(results.fields))]
+    values = [ctx.emit(relax.TupleGetItem(joined, i)) for i in range(len(results.fields))]
+    outer = set(captures.sizes)
+    fresh = [v for v in relax.analysis.tir_vars_in_type(results) if v not in outer]
+    if fresh:
+        ctx.state.declare(fresh)
+        ctx.keep(values[0])
+    return values
 
 
 @dataclass(frozen=True)

@@ -34,20 +34,19 @@ class _Term:
 
 
 @op("Einsum")
-def einsum(ctx: OpContext, *xs: relax.Expr | None) -> relax.Expr:
+def einsum(ctx: OpContext, *xs: relax.Expr) -> relax.Expr:
     """Sums of products of elements, as an equation such as ``bij,bjk->bik`` says.
 
     A size of 1 fits every other size of its label.
     """
     equation = ctx.attrs.string("equation").replace(" ", "")
-    operands = [x for x in xs if x is not None]
-    for x in operands:
-        if ctx.dtype(x) not in ("float32", "int32") or ctx.dtype(x) != ctx.dtype(operands[0]):
-            ctx.fail(f"operands are {', '.join(ctx.dtype(x) for x in operands)}")
-    labels, wanted = _parse(ctx, equation, [ctx.rank(x) for x in operands])
+    for x in xs:
+        if ctx.dtype(x) not in ("float32", "int32") or ctx.dtype(x) != ctx.dtype(xs[0]):
+            ctx.fail(f"operands are {', '.join(ctx.dtype(x) for x in xs)}")
+    labels, wanted = _parse(ctx, equation, [ctx.rank(x) for x in xs])
     sizes: dict[str, Size] = {}
     terms = []
-    for x, own in zip(operands, labels, strict=True):
+    for x, own in zip(xs, labels, strict=True):
         for label, size in zip(own, ctx.shape(x), strict=True):
             sizes[label] = broadcast(ctx, sizes[label], size) if label in sizes else size
         terms.append(_diagonal(ctx, x, own))

@@ -10,7 +10,7 @@ import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted her
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
-from rten_aot.importer.sizes import at_least, broadcast, expr, product, quotient, text
+from rten_aot.importer.sizes import at_least, broadcast, expr, plain, product, quotient, text
 
 
 def permute(ctx: OpContext, x: relax.Expr, axes: list[int]) -> relax.Expr:
@@ -36,7 +36,7 @@ def reshape(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
     new: list[Size] = []
     for i, size in enumerate(wanted):
         if not isinstance(size, int) or size != -1:
-            at_least(ctx, size, 0, f"the new shape: {size} is negative")
+            at_least(ctx, size, 0, f"the new shape: {plain(size)} is negative")
         if isinstance(size, int) and size == 0 and not allow_zero:
             if i >= len(old):
                 ctx.shape_error(f"size {i} is to be copied, but the input has rank {len(old)}")

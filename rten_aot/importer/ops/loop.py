@@ -124,17 +124,27 @@ def _unrolled(
 
 
 def _nothing(body: _Body, condition: relax.Expr) -> list[relax.Expr]:
-    """Scan outputs of a loop that does not run: of the shapes that it would have."""
+    """Scan outputs of a loop that does not run: of the shapes that it would have.
+
+    Sizes that only its iterations could tell are 0.
+    """
     ctx = body.ctx
     if len(body.graph.outputs) == len(body.initial) + 1:
         return []
-    before = list(ctx.state.checks), list(ctx.state.measured)
+    checks, measured, sizes = list(ctx.state.checks), list(ctx.state.measured), set(ctx.state.sizes)
     results = body.iteration(0, condition, body.initial)
-    ctx.state.checks[:], ctx.state.measured[:] = before
+    untold = {v for _, found in ctx.state.measured[len(measured) :] for v in found}
+    untold |= ctx.state.sizes - sizes
+    ctx.state.checks[:], ctx.state.measured[:] = checks, measured
     return [
-        ctx.call("full", ctx.shape_expr([0, *ctx.shape(x)]), value=0, dtype=ctx.dtype(x))
+        ctx.call("full", ctx.shape_expr([0, *shape]), value=0, dtype=ctx.dtype(x))
         for x in results[len(body.initial) + 1 :]
+        for shape in [[0 if _vars(n) & untold else n for n in ctx.shape(x)]]
     ]
+
+
+def _vars(size: Size) -> set[tirx.Var]:
+    return set() if isinstance(size, int) else set(tirx.analysis.undefined_vars(size))
 
 
 def _repeated(
@@ -185,7 +195,10 @@ def _repeated(
             body=label,
         )
     )
-    return [ctx.emit(relax.TupleGetItem(joined, i)) for i in range(len(joined.ty.fields))]
+    values = [ctx.emit(relax.TupleGetItem(joined, i)) for i in range(len(joined.ty.fields))]
+    if scans:
+        ctx.keep(values[-1])
+    return values
 
 
 def _same_type(ctx: OpContext, a: relax.TensorType, b: relax.TensorType) -> bool:

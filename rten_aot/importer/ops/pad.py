@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax, tirx
 
-import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
+import rten_aot.dialect.generate
+import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
 from rten_aot.importer.sizes import at_least, expr, minimum, text
+from rten_aot.importer.windows import simplified
 
 _MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
 
@@ -36,8 +38,11 @@ def pad(
         if mode != "constant":
             _check_source(ctx, size, before, after)
         padded.append((axis, before, after))
+        shape[axis] = simplified(ctx, size + before + after)
     if not padded:
         return x
+    if any(isinstance(size, int) and size == 0 for size in shape):
+        return ctx.call("full", ctx.shape_expr(shape), value=0, dtype=ctx.dtype(x))
     constant, operands = _filler(ctx, x, value)
     content = ctx.contents(x)
     if content is not None and mode == "constant" and not operands:
@@ -45,7 +50,7 @@ def pad(
             return known
     if mode != "constant" and not all(isinstance(n, int) for p in padded for n in p):
         places = [
-            ctx.call("pad_places", ctx.shape_expr([before, after, shape[axis]]), mode=mode)
+            ctx.call("pad_places", ctx.shape_expr([before, after, ctx.shape(x)[axis]]), mode=mode)
             for axis, before, after in padded
         ]
         return ctx.call("take_places", x, *places, axes=[axis for axis, _, _ in padded])

@@ -58,7 +58,7 @@ def sequence_empty(ctx: OpContext) -> TensorSequence:
 @op("SequenceConstruct", limits=_LIMITS)
 def sequence_construct(ctx: OpContext, *xs: relax.Expr) -> TensorSequence:
     """https://onnx.ai/onnx/operators/onnx__SequenceConstruct.html."""
-    return _tensors(ctx, [x for x in xs if x is not None])
+    return _tensors(ctx, xs)
 
 
 @op("SequenceLength", limits=_LIMITS, sequences=True)

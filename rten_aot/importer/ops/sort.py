@@ -8,7 +8,7 @@ import rten_aot.dialect.sort  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
-from rten_aot.importer.sizes import at_least, one_element
+from rten_aot.importer.sizes import at_least, one_element, plain
 
 
 @op("TopK")
@@ -22,7 +22,8 @@ def top_k(ctx: OpContext, x: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
     ctx.attrs.ignore("sorted", "sorted results serve both")
     counts = sizes(ctx, one_element(ctx, k, "k"), "k")
     size = ctx.shape(x)[axis]
-    at_least(ctx, size, counts[0], f"k is {counts[0]}, but the axis has {size} elements")
+    message = f"k is {plain(counts[0])}, but the axis has {plain(size)} elements"
+    at_least(ctx, size, counts[0], message)
     results: list[relax.Expr] = ctx.call(
         "top_k", x, ctx.shape_expr(counts), axis=axis, largest=largest
     )
