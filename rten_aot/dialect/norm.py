@@ -16,24 +16,17 @@ from rten_aot.dialect.scalar import number, subtract
 @define("softmax", layout=Layout.AXES)
 def softmax(x: te.Tensor, *, axis: int) -> te.Tensor:
     """e^x over its sum along an axis; NaN where all elements are -inf."""
-    greatest = reduce_axes(x, [axis], "max", "greatest")
+    _, raised, total = _raised(x, axis)
     at = _statistic_index(axis)
-    raised = te.compute(
-        tuple(x.shape), lambda *i: vector_math.exp(subtract(x(*i), greatest(*at(i)))), name="raised"
-    )
-    total = reduce_axes(raised, [axis], "sum", "total")
-    return te.compute(tuple(x.shape), lambda *i: raised(*i) / total(*at(i)), name="softmax")
+    one = tirx.const(1.0, "float32")  # the total is at least 1: its reciprocal is exact enough
+    return te.compute(tuple(x.shape), lambda *i: raised(*i) * (one / total(*at(i))), name="softmax")
 
 
 @define("log_softmax", layout=Layout.AXES)
 def log_softmax(x: te.Tensor, *, axis: int) -> te.Tensor:
     """The logarithm of the softmax along an axis."""
-    greatest = reduce_axes(x, [axis], "max", "greatest")
+    greatest, _, total = _raised(x, axis)
     at = _statistic_index(axis)
-    raised = te.compute(
-        tuple(x.shape), lambda *i: vector_math.exp(subtract(x(*i), greatest(*at(i)))), name="raised"
-    )
-    total = reduce_axes(raised, [axis], "sum", "total")
     logarithm = te.compute(
         tuple(total.shape), lambda *i: vector_math.log(total(*i)), name="logarithm"
     )
@@ -42,6 +35,18 @@ def log_softmax(x: te.Tensor, *, axis: int) -> te.Tensor:
         lambda *i: subtract(subtract(x(*i), greatest(*at(i))), logarithm(*at(i))),
         name="log_softmax",
     )
+
+
+def _raised(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """The greatest elements along an axis, e^(x less those), and the sums of that."""
+    greatest = reduce_axes(x, [axis], "max", "greatest")
+    at = _statistic_index(axis)
+
+    def element(*i: tirx.Var) -> tirx.Expr:
+        return vector_math.exp_negative(subtract(x(*i), greatest(*at(i))))
+
+    raised = te.compute(tuple(x.shape), element, name="raised")
+    return greatest, raised, reduce_axes(raised, [axis], "sum", "total")
 
 
 @define("normalize", layout=Layout.AXES)

@@ -82,7 +82,7 @@ def sigmoid(x: Expr) -> Expr:
     def of(v: Expr, e: Expr) -> Expr:
         return tirx.Select(v < _f32(0.0), e, _f32(1.0)) / (_f32(1.0) + e)
 
-    return _let(x, lambda v: _let(_exp_negative(_negate(_abs(v))), lambda e: of(v, e)))
+    return _let(x, lambda v: _let(exp_negative(_negate(_abs(v))), lambda e: of(v, e)))
 
 
 def tanh(x: Expr) -> Expr:
@@ -98,7 +98,7 @@ def tanh(x: Expr) -> Expr:
     def of(v: Expr) -> Expr:
         small = _let(v * v, lambda z: (_horner(z, odd) * z) * v + v)
         large = _let(
-            _exp_negative(_abs(v) * _f32(-2.0)), lambda e: (_f32(1.0) - e) / (_f32(1.0) + e)
+            exp_negative(_abs(v) * _f32(-2.0)), lambda e: (_f32(1.0) - e) / (_f32(1.0) + e)
         )
         signed = _let(large, lambda t: tirx.Select(v < _f32(0.0), _negate(t), t))
         value = tirx.Select(_abs(v) < _f32(0.625), small, signed)
@@ -134,7 +134,7 @@ def softplus(x: Expr) -> Expr:
     return _let(
         x,
         lambda v: (
-            tirx.Select(v > _f32(0.0), v, _f32(0.0)) + _let(_exp_negative(_negate(_abs(v))), log1p)
+            tirx.Select(v > _f32(0.0), v, _f32(0.0)) + _let(exp_negative(_negate(_abs(v))), log1p)
         ),
     )
 
@@ -209,10 +209,10 @@ def _erfc_large(t: Expr) -> Expr:
         -6.34846687e-1,
         -1.28717512e-1,
     )
-    return _let(t, lambda a: _exp_negative(_horner(a, tail) * a - a))
+    return _let(t, lambda a: exp_negative(_horner(a, tail) * a - a))
 
 
-def _exp_negative(x: Expr) -> Expr:
+def exp_negative(x: Expr) -> Expr:
     """E to the power x for x <= 0, with results below the normal numbers flushed to 0."""
 
     def of(v: Expr) -> Expr:
