@@ -22,14 +22,23 @@ from rten_aot.targets.common.tiles import Names, Reduce, Shape, branch, product_
 
 _SERIAL_PRODUCTS = 1 << 16
 """Fewer multiplications than this take less time than starting threads."""
-_TASKS = 64
-"""Tasks to aim for, so that threads finish at about the same time."""
+_THREADS = 4
+"""Threads that work is shared out for: they should finish at about the same time."""
+_UNITS = 2
+"""Multiplications of vectors that start in a cycle."""
+_BYTES_PER_CYCLE = 8
+"""What a core reads of weights that are not in its own caches."""
 _LONGEST_RUN = 64
 """Tiles in a run at most."""
 _SWITCH_ROWS = 6
 """Tiles with at most so many rows get a shorter version for each smaller number of rows."""
 _SMALL_ROWS = 4
 """Rows of the small tiles that the others are finished with."""
+
+
+def _even(tiles: int, run: int) -> int:
+    """The length of runs of at most ``run`` tiles that are about equally long."""
+    return -(-tiles // -(-tiles // run))
 
 
 @dataclass(frozen=True)
@@ -173,10 +182,18 @@ class ProductLoops:
         run = min(run, _LONGEST_RUN)
         if not tiles:
             return run
-        if blocks is not None and batches is not None:
-            tasks = batches * tiles * p.groups * blocks
-            run = min(run, max(1, tasks // _TASKS))
-        return max(1, -(-tiles // -(-tiles // run)))  # as even as may be
+        if blocks is None or batches is None:
+            return _even(tiles, run)
+        candidates = {_even(tiles, r) for r in range(1, min(run, tiles) + 1)}
+        return min(sorted(candidates), key=lambda r: self._cycles(r, tiles, batches * blocks))
+
+    def _cycles(self, run: int, tiles: int, blocks: int) -> float:
+        """About how long some threads take: each run multiplies, and reads its right factors."""
+        p, length = self._product, self._sum_length()
+        multiplying = self._most_rows * p.width / self._lanes * length / _UNITS
+        reading = p.width * length * 4 / _BYTES_PER_CYCLE
+        tasks = blocks * p.groups * -(-tiles // run)
+        return -(-tasks // _THREADS) * (run * multiplying + reading)
 
     def _weights_fit(self) -> bool:
         """Whether all right factors surely stay in the level-2 cache."""
