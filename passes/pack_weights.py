@@ -141,7 +141,7 @@ class PackWeights(Rewriter):
             return value  # a product with a vector reads the vector as it is
         leading = [_known(size) for size in a.ty.shape.values[:-1]]
         height = None if None in leading else math.prod(leading)
-        width = columns(self._machine, n, wide=True, height=height)
+        width = columns(self._machine, n, wide=True, height=height, depth=inner)
         self._note(f"matrix product: {inner}x{n} in blocks of {width} columns")
         return call("gemm_packed", a, relax.const(pack_gemm(w, width)), n=n)
 

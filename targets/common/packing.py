@@ -22,12 +22,14 @@ def columns(
     *,
     wide: bool = False,
     height: int | None = None,
+    depth: int = 1,
 ) -> int:
     """Columns of a register tile, and lanes of a packed weight, for ``count`` output columns.
 
     ``wide`` asks for tiles of few rows, whose shorter versions, for a number of rows that is known
     at run time only, are few as well; the others read the packed weight fewer times. ``height`` is
-    the number of rows in all, if it is known: few rows are best taken all at once.
+    the number of rows in all, if it is known: few rows are best taken all at once. ``depth`` is the
+    number of terms of a sum: two blocks are to stay in the level-2 cache, one being fetched.
     """
     vector = machine.lanes(dtype)
     if count < vector:
@@ -35,10 +37,12 @@ def columns(
         while narrow < count:
             narrow *= 2
         return narrow
-    return vector * _vectors(machine, count, vector, wide, height)
+    return vector * _vectors(machine, count, vector, wide, height, depth)
 
 
-def _vectors(machine: Machine, count: int, vector: int, wide: bool, height: int | None) -> int:
+def _vectors(
+    machine: Machine, count: int, vector: int, wide: bool, height: int | None, depth: int
+) -> int:
     """Vectors in a row: fewest passes over the weight, least waste, then the preferred number."""
     preferred = _preferred_vectors(machine, wide=wide)
 
@@ -47,11 +51,12 @@ def _vectors(machine: Machine, count: int, vector: int, wide: bool, height: int 
             return 0
         return height if vectors == 1 else -(-height // rows(machine, vectors * vector))
 
-    def cost(vectors: int) -> tuple[int, float, int]:
+    def cost(vectors: int) -> tuple[int, bool, float, int]:
         width = vectors * vector
+        spills = vectors > 2 and 2 * width * depth * 4 > machine.l2_bytes
         padded = -(-count // width) * width
         waste = padded * (_FEW_VECTORS_COST if vectors == 1 else 1.0)
-        return passes(vectors), waste, abs(vectors - preferred)
+        return passes(vectors), spills, waste, abs(vectors - preferred)
 
     candidates = [v for v in range(1, 7) if machine.accumulator_rows(v) >= 4]
     return min(candidates or [1], key=cost)
