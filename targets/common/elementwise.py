@@ -36,6 +36,8 @@ from rten_aot.targets.common.versions import even_version, extents_of
 
 BLOCK = 16
 """Side of the blocks of a transposition: one cache line of float32."""
+SQUARES = 4
+"""Squares in a band of a transposition."""
 MOST_SEGMENTS = 33
 
 
@@ -183,25 +185,44 @@ class _Emitter:
     def _squares(self, other: int, side: int) -> Stmt:
         axes = self._nest.axes
         along, inner = axes[other], axes[-1]
+        band = side * self._squares_in_a_band(other)
 
-        def count(axis: Axis) -> Expr:
-            return self._loops.simplify(tirx.floordiv(axis.extent + i64(side - 1), i64(side)))
+        def count(extent: Expr, length: int) -> Expr:
+            return self._loops.simplify(tirx.floordiv(extent + i64(length - 1), i64(length)))
 
-        def first(number: Expr, axis: Axis) -> Expr:
-            return self._loops.simplify(tirx.min(number * i64(side), axis.extent - i64(side)))
+        def start(first: Expr, number: Expr, axis: Axis) -> Expr:
+            return self._loops.simplify(
+                tirx.min(first + number * i64(side), axis.extent - i64(side))
+            )
 
-        blocks = Axis(self._loops.var("block", count(along)), count(along))
+        bands = Axis(self._loops.var("band", count(along.extent, band)), count(along.extent, band))
         outer = [a for i, a in enumerate(axes[:-1]) if i != other]
 
         def body(at: At) -> Stmt:
-            base = first(at[blocks.var], along)
-            return self._loops.serial(
-                "square",
-                count(inner),
-                lambda i: square(self._nest, at, along, base, first(i, inner), side),
-            )
+            first = self._loops.simplify(at[bands.var] * i64(band))
+            length = self._loops.simplify(tirx.min(along.extent - first, i64(band)))
 
-        return self._outer([*outer, blocks], body)
+            def squares(i: Expr) -> Stmt:
+                return self._loops.serial(
+                    "square",
+                    count(length, side),
+                    lambda j: square(
+                        self._nest, at, along, start(first, j, along), start(i64(0), i, inner), side
+                    ),
+                )
+
+            return self._loops.serial("row", count(inner.extent, side), squares)
+
+        return self._outer([*outer, bands], body)
+
+    def _squares_in_a_band(self, other: int) -> int:
+        """Where the source is the one with the long rows, several squares along them at once.
+
+        So its pages are met less often; else those of the target are.
+        """
+        (source,), (target,) = self._nest.loads, self._nest.stores
+        known = [constant_int(s) for s in (source.strides[-1], target.strides[other])]
+        return SQUARES if None not in known and known[0] > known[1] else 1
 
     def _blocks(self, other: int) -> Stmt:
         """Square blocks over axis ``other`` and the innermost one."""
