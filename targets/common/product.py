@@ -43,11 +43,6 @@ def _even(tiles: int, run: int) -> int:
     return -(-tiles // -(-tiles // run))
 
 
-def _even(tiles: int, run: int) -> int:
-    """The length of runs of at most ``run`` tiles that are about equally long."""
-    return -(-tiles // -(-tiles // run))
-
-
 @dataclass(frozen=True)
 class Block:
     """Where a tile lies in its product; all but ``rows`` are expressions."""
