@@ -82,7 +82,9 @@ def compile(
         model: path of the .rten file.
         output: path of the file to write; by default the model's own with another suffix.
         target: a name that ``rten-aot targets`` lists, or ``llvm`` with options, as in
-            ``llvm -mcpu=native`` (this machine) or ``llvm -mtriple=… -mcpu=… -mattr=+a,-b``.
+            ``llvm -mcpu=native`` (this machine) or ``llvm -mtriple=… -mcpu=… -mattr=+a,-b``. Names
+            joined by commas make a library with code for each, which takes the best that the CPU
+            can run.
         shapes: by input name, a shape that replaces the model's: sizes, dimension names, or None
             for a size that stays free.
         dims: by dimension name, a size to fix it at.

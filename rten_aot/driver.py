@@ -143,29 +143,31 @@ def _levels(
 ) -> list[Level]:
     """The code for each machine, and what is said of it."""
     made: list[tuple[Machine, Code, dict[str, Decisions]]] = []
-    functions = imported.functions
+    several = len(machines) > 1
     for index, machine in enumerate(machines):
-        if len(machines) == 1:
-            code, decisions = _schedule(mod, functions, machine, note, stage, profile=profile)
-        else:
-            code, decisions = _schedule(
-                mod,
-                functions,
-                machine,
-                lambda line, name=machine.name: note(f"{name}: {line}"),
-                lambda name, level=machine.name: stage(f"{name} for {level}"),
-                profile=profile,
-                prefix=f"level{index}_",
-            )
+        code, decisions = _schedule(
+            mod,
+            imported.functions,
+            machine,
+            _formatted(note, f"{machine.name}: {{}}") if several else note,
+            _formatted(stage, f"{{}} for {machine.name}") if several else stage,
+            profile=profile,
+            prefix=f"level{index}_" if several else "",
+        )
         made.append((machine, code, decisions))
     sizes = [code.workspace for _, code, _ in made]
     known = [size for size in sizes if size is not None]
     shared = {
-        "levels": [machine.name for machine in machines] if len(machines) > 1 else [],
+        "levels": [machine.name for machine in machines] if several else [],
         # Enough for every level, since the metadata is read before one is chosen.
         "workspace": max(known) if len(known) == len(sizes) else None,
     }
     return [Level(c, m, partial(_interface, model, imported, m, c, d, shared)) for m, c, d in made]
+
+
+def _formatted(take: Callable[[str], None], form: str) -> Callable[[str], None]:
+    """``take``, which gets texts inside ``form``."""
+    return lambda text: take(form.format(text))
 
 
 def _schedule(

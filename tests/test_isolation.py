@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tests.runtime.fake_library import build_fake, feed
+from tests.support.plain_python import plain_python, run
 
 BLOCKED = ("tvm", "tvm_ffi", "flatbuffers", "ziglang", "onnx", "onnxruntime", "ml_dtypes")
 
@@ -121,3 +126,25 @@ def test_models_can_be_inspected(root: Path) -> None:
     )
     assert "parameters" in output
     assert "unsupported" not in output
+
+
+def test_the_runtime_by_itself(root: Path, tmp_path: Path) -> None:
+    """``python -m rten_aot.runtime`` with NumPy and nothing else of the package."""
+    plain = plain_python(tmp_path / "venv")
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    package = site / "rten_aot"
+    shutil.copytree(root / "rten_aot/runtime", package / "runtime")
+    shutil.copy(root / "rten_aot/__init__.py", package)
+    library = build_fake(tmp_path)
+    np.savez(tmp_path / "x.npz", **feed(5))
+
+    def call(command: str, *words: str | Path) -> str:
+        return run(plain, "-I", "-m", "rten_aot.runtime", command, library, *words, cwd=tmp_path)
+
+    assert "  x  float32  [batch, 4]\n" in call("describe")
+    assert "rows  int32  [3]  0 2 4\n" in call("run", "--input", "x.npz", "--output", "y.npz")
+    with np.load(tmp_path / "y.npz") as results:
+        assert results["rows"].tolist() == [0, 2, 4]
+    assert call("time", "--threads", "2", "--seconds", "0.01").endswith(" runs)\n")
+    usage = run(plain, "-I", "-m", "rten_aot.runtime", "--help")
+    assert usage.startswith("usage: python -m rten_aot.runtime ")

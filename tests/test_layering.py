@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What every layer but the run-time may import besides its row.
 COMMON = ("errors", "diagnostics", "options", "extras")
 TVM = ("tvm", "tvm_ffi")
-WITHOUT_TVM = ("runtime", "format", "interop", "cli", *COMMON)
+WITHOUT_TVM = ("runtime", "format", "interop", "bundle", "cli", *COMMON)
 DYNAMIC = ("import_module", "import_compiler", "import_verify")
 
 

@@ -13,8 +13,11 @@ import pytest
 import rten_aot
 from rten_aot.cli import COMMANDS, choices, command_module, ops
 from rten_aot.importer.registry import load_all
+from rten_aot.runtime.__main__ import parser as runtime_parser
 
 ROOT = Path(__file__).resolve().parents[1]
+BUNDLE = ("example.py", "rten_aot_runtime.py")
+"""What --bundle writes."""
 PAGES = ("README.md", "CONTRIBUTING.md", "examples/README.md", "passes/README.md")
 TABLE = re.compile(r"(<!-- operators: begin [^\n]*-->\n).*?(<!-- operators: end -->)", re.DOTALL)
 
@@ -40,8 +43,10 @@ def test_commands_exist(page: str, line: str) -> None:
         case "make", [target]:
             makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
             assert re.search(rf"^{target}:", makefile, re.M)
+        case "python", ["-m", "rten_aot.runtime", *rest]:
+            runtime_parser().parse_args(rest)
         case "python", [script, *_]:
-            assert (ROOT / script).is_file()
+            assert (ROOT / script).is_file() or script in BUNDLE
         case "pip", ["install", package]:
             extras = re.fullmatch(r"rten-aot(?:\[([a-z,]+)\])?", package)
             assert extras, package
@@ -49,7 +54,7 @@ def test_commands_exist(page: str, line: str) -> None:
             for extra in extras[1].split(",") if extras[1] else ():
                 assert re.search(rf"^{extra} = \[", known, re.M), extra
         case _:
-            assert program == "cc", line
+            assert program in ("cc", "scp"), line
 
 
 def test_make_targets_named_in_the_text_exist() -> None:

@@ -7,7 +7,8 @@ from rten_aot.cli.text import align
 from rten_aot.extras import import_compiler
 
 _EPILOG = """\
-Besides these, --target takes "llvm" with the options -mcpu, -mattr and -mtriple.
+Besides these, --target takes "llvm" with the options -mcpu, -mattr and -mtriple. Names joined by
+commas are for a library that takes the best of them that the CPU allows: aarch64,neoverse-n1.
 """
 
 

@@ -30,7 +30,8 @@ def transform_weight(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """OIHW weights of 3x3 as ``[16, out, in]``: what the tiles are multiplied with."""
     g = np.array(_WEIGHT)
     taps = np.einsum("xh,oihw,yw->xyoi", g, w.astype(np.float64), g)
-    return taps.reshape(TAPS * TAPS, *w.shape[:2]).astype(np.float32)
+    transformed: npt.NDArray[np.float32] = taps.reshape(TAPS * TAPS, *w.shape[:2]).astype("float32")
+    return transformed
 
 
 @define("conv_winograd", pattern=Pattern.ANCHOR)

@@ -73,6 +73,22 @@ def one_element(ctx: OpContext, x: relax.Expr, what: str) -> relax.Expr:
     return ctx.reshape(x, []) if ctx.rank(x) else x
 
 
+def stretches(ctx: OpContext, own: Sequence[Size], shape: Sequence[Size], what: str) -> None:
+    """Refuse an operand that does not broadcast to ``shape`` as it is, now or at run time.
+
+    ``what`` says in the message whose sizes they are.
+    """
+    if len(own) > len(shape):
+        ctx.shape_error(f"{what}: {text(own)} has more axes than {text(shape)}")
+    for size, target in zip(reversed(own), reversed(shape), strict=False):
+        if isinstance(size, int):
+            if size != 1:
+                ctx.equal_dims(target, size, what)
+        elif not ctx.same(size, target):
+            one = tirx.EQ(size, expr(1))
+            ctx.require(tirx.Or(one, tirx.EQ(size, expr(target))), f"{what} differ")
+
+
 def broadcast(ctx: OpContext, a: Size, b: Size) -> Size:
     """The size of two axes that broadcast against each other, checked where it is not plain."""
     if b == 1 or ctx.same(a, b):

@@ -98,7 +98,8 @@ typedef struct {
 
 #endif /* RTEN_AOT_TYPES_ */
 
-/* A JSON text that describes the model: inputs, outputs, target, sizes. Never NULL. */
+/* A JSON text that describes the model: inputs, outputs, target, sizes. Never NULL. For several
+ * CPUs, "target"."levels" names them; after rten_aot_create "target"."level" is the one in use. */
 const char *rten_aot_metadata(void);
 
 /* Makes a handle. Fails with RTEN_AOT_UNSUPPORTED_DEVICE when the CPU lacks a needed feature. */

@@ -20,7 +20,7 @@ from rten_aot.runtime.model import Model, TensorInfo, load
 
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit code."""
-    args = _parser().parse_args(words)
+    args = parser().parse_args(words)
     try:
         with load(args.model, num_threads=args.threads) as model:
             match args.command:
@@ -36,10 +36,11 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
     program = f"python -m {__package__}" if __package__ else None
-    parser = argparse.ArgumentParser(prog=program, description="Describe, run or time a model.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    top = argparse.ArgumentParser(prog=program, description="Describe, run or time a model.")
+    commands = top.add_subparsers(dest="command", required=True)
     describe = commands.add_parser("describe", help="show inputs, outputs, the target and sizes")
     describe.add_argument("--json", action="store_true", help="all metadata, as JSON")
     run = commands.add_parser("run", help="run once and show the outputs")
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="NAME=X.npy for one input, or X.npz for several; random values by default",
         )
-    return parser
+    return top
 
 
 def _positive(text: str) -> int:

@@ -47,6 +47,14 @@ class Times:
     seconds: Array
     steps: Array
 
+    def medians(self) -> Array:
+        """Seconds of each step of the first library, the medians over its runs.
+
+        Interruptions, which hit a few steps of each run, are not in them.
+        """
+        seconds: Array = np.median(self.steps[0], axis=0) * 1e-9
+        return seconds
+
     def whole(self) -> Ratio:
         """The second library against the first."""
         return ratio(self.seconds[0], self.seconds[1])

@@ -60,7 +60,7 @@ class Row:
 
     key: str
     share: float
-    """Of the untuned model's time."""
+    """Of the time of all kernels of the untuned model."""
     before: float
     """Seconds of all its kernels in a run of the untuned model."""
     found: Found | None
@@ -137,7 +137,9 @@ class _Tuner:
     def run(self) -> Outcome:
         """Search, check, save."""
         base = self._baseline()
-        shares = {key: base.of(s).before / base.whole().before for key, s in self._steps.items()}
+        seconds = base.medians()
+        before = {key: float(seconds[steps].sum()) for key, steps in self._steps.items()}
+        shares = {key: own / float(seconds.sum()) for key, own in before.items()}
         known = [r for r in self._database.of(self._machine) if r.key in self._steps]
         search = Search(
             {},
@@ -156,7 +158,7 @@ class _Tuner:
         best, result = self._settled(search.best)
         self._save(best)
         rows = [
-            Row(key, shares[key], base.of(self._steps[key]).before, best.get(key))
+            Row(key, shares[key], before[key], best.get(key))
             for key in sorted({*noticed, *search.best}, key=lambda key: -shares[key])
         ]
         if result is None:

@@ -221,8 +221,9 @@ class _Emitter:
         So its pages are met less often; else those of the target are.
         """
         (source,), (target,) = self._nest.loads, self._nest.stores
-        known = [constant_int(s) for s in (source.strides[-1], target.strides[other])]
-        return SQUARES if None not in known and known[0] > known[1] else 1
+        rows, columns = source.strides[-1], target.strides[other]
+        assert rows is not None and columns is not None, "a square's strides are even"
+        return SQUARES if self._loops.proves(rows > columns) else 1
 
     def _blocks(self, other: int) -> Stmt:
         """Square blocks over axis ``other`` and the innermost one."""

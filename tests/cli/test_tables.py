@@ -9,7 +9,7 @@ from tests.cli.conftest import Command
 
 
 def spec(name: str, required: int, maximum: int | None, limits: str = "") -> OpSpec:
-    return OpSpec(name, lambda: None, required, maximum, limits)
+    return OpSpec(name, lambda: None, required, maximum or required, maximum is None, limits)
 
 
 SPECS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import shutil
@@ -18,7 +19,8 @@ from rten_aot import driver
 from rten_aot.cli.artifact import read_metadata
 from rten_aot.options import Emit
 from rten_aot.runtime import abi
-from rten_aot.targets import get_machines, packing_machine
+from rten_aot.runtime.library import Library
+from rten_aot.targets import Machine, get_machines, packing_machine
 from tests.codegen.nets import Net, assert_right, build_program, feed, write_net
 from tests.codegen.test_artifact_in_c import PROGRAM, check
 
@@ -82,6 +84,37 @@ def test_the_level_in_use_is_told_once_it_is_known(library: Path) -> None:
         assert_right(model.run(feed(5)), feed(5))
 
 
+def impossible(name: str) -> Machine:
+    """x86-64-v2 that asks for features which no CPU has together: AMD's of 2011, Intel's."""
+    machine = get_machines("x86-64-v2")[0]
+    features = (*machine.features, "amx-fp16", "fma4")
+    return dataclasses.replace(machine, name=name, features=features)
+
+
+@x86_only
+def test_levels_that_the_cpu_lacks_are_passed_over(source: Path, tmp_path: Path) -> None:
+    levels = (impossible("first"), impossible("second"), *get_machines("x86-64-v2"))
+    with patch.object(driver, "get_machines", lambda _target: levels):
+        made = rten_aot.compile(source, tmp_path / "net.so")
+    with rten_aot.load(made) as model:
+        assert model.metadata["target"]["level"] == levels[-1].name
+        assert_right(model.run(feed(2)), feed(2))
+
+
+@x86_only
+def test_a_cpu_below_the_lowest_level(source: Path, tmp_path: Path) -> None:
+    levels = (impossible("first"), impossible("last"))
+    with patch.object(driver, "get_machines", lambda _target: levels):
+        made = rten_aot.compile(source, tmp_path / "net.so")
+    message = r"this CPU lacks .*fma4, which the artifact needs \(compiled for last\)$"
+    with pytest.raises(rten_aot.ModelLoadError, match=message):
+        rten_aot.load(made)
+    library = Library(made)
+    library.read_level()
+    assert "level" not in library.metadata["target"]
+    library.close()
+
+
 def test_the_order_of_names_does_not_matter(source: Path, library: Path, tmp_path: Path) -> None:
     backwards = ",".join(reversed(HERE.split(",")))
     other = rten_aot.compile(source, tmp_path / "libnet.so", target=backwards)
@@ -132,15 +165,14 @@ def test_the_workspace_suffices_for_every_level(tmp_path: Path) -> None:
         groups=1, strides=[1, 1], dilations=[1, 1],
     )  # fmt: skip
     source = net.write(tmp_path / "fixed.rten", net.op("Relu", y, name="relu"))
-    made = rten_aot.compile(source, tmp_path / "fixed.so", target=HERE)
-    needed = []
+    needed: list[int] = []
     build = driver.make_library
     with patch.object(driver, "make_library") as spy:
         spy.side_effect = lambda levels, *rest, **options: (
             needed.extend(level.code.workspace for level in levels),
             build(levels, *rest, **options),
         )
-        rten_aot.compile(source, tmp_path / "fixed.so", target=HERE)
+        made = rten_aot.compile(source, tmp_path / "fixed.so", target=HERE)
     assert len(needed) == len(HERE.split(","))
     assert read_metadata(made)["sizes"]["workspace"] == max(needed)
 

@@ -4,20 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from rten_aot.format.graph import Dim, Graph, Node, OpNode
+from tests.generated import anchors, moves
 from tests.generated.anchors import ANCHORS
 from tests.generated.control import CONTROL, MOST_TRIPS, grow
 from tests.generated.generator import Generator
-from tests.generated.moves import MOVES
+from tests.generated.moves import MOVES, Move
 from tests.generated.programs import Program
 from tests.generated.sized import SIZED
 from tests.ops.test_control_flow import GraphMaker
 from tests.support.cases import Array, Mode
 
 RUNS = 4
+
+Kind: TypeAlias = Literal["plain", "pictures", "matrices", "control"]
+ANY: tuple[Move, ...] = (*MOVES, *ANCHORS, *ANCHORS, *SIZED)
+KINDS: dict[Kind, tuple[Move, ...]] = {
+    "plain": ANY,
+    "pictures": (
+        *[anchors.conv] * 5,
+        anchors.pool,
+        anchors.enlarge,
+        anchors.batch_norm,
+        *[moves.unary, moves.binary, moves.concat] * 2,
+        moves.transpose,
+        moves.cut,
+        moves.split,
+        moves.pad,
+        moves.reduce,
+    ),
+    "matrices": (
+        *[anchors.matmul] * 3,
+        *[anchors.layer_norm, moves.softmax, moves.transpose, moves.reshape] * 2,
+        *[moves.unary, moves.rough, moves.binary, moves.binary],
+        moves.reduce,
+        moves.concat,
+        moves.cut,
+        moves.split,
+        moves.gather,
+    ),
+    "control": ANY,
+}
+"""What graphs of each kind grow by; those of "control" have If and Loop in their middle."""
 
 
 @dataclass
@@ -54,21 +86,21 @@ def _lines(nodes: Sequence[Node], indent: str) -> Iterator[str]:
                 yield from _lines(graph.nodes, indent + "  ")
 
 
-def draw(seed: int, mode: Mode, maker: GraphMaker, *, control: bool) -> Drawn:
+def draw(seed: int, mode: Mode, maker: GraphMaker, kind: Kind) -> Drawn:
     """A graph, added to what ``maker`` has; the same for all modes."""
     g = Generator(seed)
     drawn = Drawn(Program(g, maker, f"g{seed}_"), mode)
     dims = Generator(seed + 1)  # what sizes are called has no say in what is drawn
     for i in range(g.random.randint(1, 3)):
-        _input(drawn, dims, f"x{i}", _shape(g))
+        _input(drawn, dims, f"x{i}", _shape(g, kind))
     p = drawn.program
     p.condition = lambda: _number(drawn, "condition", g.pick(0, 1))
     p.count = lambda: _number(drawn, "trips", g.random.randint(0, MOST_TRIPS))
-    moves = [*MOVES, *ANCHORS, *ANCHORS, *SIZED]
-    grow(p, g.random.randint(1, 3), moves)
-    if control:
+    more = 0 if KINDS[kind] is ANY else 2
+    grow(p, g.random.randint(1, 3 + more), KINDS[kind])
+    if kind == "control":
         grow(p, g.random.randint(1, 2), CONTROL)
-    last = grow(p, g.random.randint(1, 3), moves)
+    last = grow(p, g.random.randint(1, 3 + more), KINDS[kind])
     others = [i for i in p.arrays if i not in last and g.chance(0.2)]
     drawn.outputs = list(dict.fromkeys([*last, *others])) or [next(iter(p.arrays))]
     if g.chance(0.1):  # one is listed twice
@@ -79,8 +111,10 @@ def draw(seed: int, mode: Mode, maker: GraphMaker, *, control: bool) -> Drawn:
     return drawn
 
 
-def _shape(g: Generator) -> list[int]:
-    if g.chance(0.5):  # a picture
+def _shape(g: Generator, kind: Kind) -> list[int]:
+    if kind == "matrices":
+        return [g.pick(1, 2, 5), g.pick(1, 4, 7, 16), g.pick(8, 16, 24)][g.pick(0, 0, 1) :]
+    if kind == "pictures" or g.chance(0.5):
         return [g.pick(1, 1, 2), g.pick(1, 3, 4, 8, 16), g.random.randint(2, 9), g.pick(2, 5, 8)]
     if g.chance(0.1):  # enough for several threads
         return [g.pick(16, 33), g.pick(65, 300)]

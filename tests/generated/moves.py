@@ -71,8 +71,13 @@ def rough(p: Program) -> list[int]:
 def partner(p: Program, x: int) -> int:
     """A value to combine with: another one, or a constant that is broadcast."""
     shape = p.arrays[x].shape
+
+    def fits(y: Array) -> bool:
+        pairs = zip(reversed(shape), reversed(y.shape), strict=False)
+        return all(1 in pair or len(set(pair)) == 1 for pair in pairs)
+
     if p.g.chance(0.6):
-        return p.pick(p.dtype(x), exact=x not in p.rough and p.g.chance(0.8))
+        return p.pick(p.dtype(x), exact=x not in p.rough and p.g.chance(0.8), fits=fits)
     part = [p.g.pick(1, n) for n in shape[p.g.random.randint(0, len(shape)) :]]
     return p.constant(p.g.numbers.integers(-3, 4, part), p.dtype(x))
 
@@ -207,8 +212,15 @@ def concat(p: Program) -> list[int]:
     x = p.pick(least=1)
     axis = p.g.axis(p.arrays[x].ndim)
     operands = [x]
+
+    def others(y: Array) -> list[int]:
+        return [n for i, n in enumerate(y.shape) if i != axis % y.ndim]
+
+    def fits(y: Array) -> bool:
+        return y.ndim == p.arrays[x].ndim and others(y) == others(p.arrays[x])
+
     for _ in range(p.g.random.randint(0, 2)):
-        operands.append(x if p.g.chance(0.3) else p.pick(p.dtype(x)))
+        operands.append(x if p.g.chance(0.3) else p.pick(p.dtype(x), fits=fits))
     p.g.random.shuffle(operands)
     return p.op("Concat", operands, lambda *vs: np.concatenate(vs, axis), axis=axis)
 

@@ -102,13 +102,20 @@ class Program:
             self._known(place, y, rough=rough or not self.rough.isdisjoint(operands))
         return list(places)
 
-    def pick(self, *dtypes: str, exact: bool = False, least: int = 0, most: int = 6) -> int:
-        """A value of such a type and rank, rather a late one."""
+    def pick(
+        self,
+        *dtypes: str,
+        exact: bool = False,
+        least: int = 0,
+        most: int = 6,
+        fits: Callable[[Array], bool] = lambda _: True,
+    ) -> int:
+        """A value of such a type, rank and shape, rather a late one."""
         fit = [
             place
             for place, x in self.arrays.items()
             if (not dtypes or _dtype(x) in dtypes) and least <= x.ndim <= most
-            if not (exact and place in self.rough)
+            if not (exact and place in self.rough) and fits(x)
         ]
         if not fit:
             raise Unfit("no value")

@@ -87,7 +87,11 @@ def dynamic_quantize(g: Generator, name: str) -> Case:
 
 
 def _along(zero: Array | None, shape: tuple[int, ...]) -> Any:
-    return 0 if zero is None else zero.astype("int64").reshape(shape if zero.size > 1 else ())
+    """Zero points to subtract: a vector lies along ``shape``, more axes are as they are to be."""
+    if zero is None:
+        return 0
+    wide = zero.astype("int64")
+    return wide if zero.ndim > 1 else wide.reshape(shape if zero.size > 1 else ())
 
 
 def matmul_integer(g: Generator, name: str) -> Case:
@@ -101,15 +105,17 @@ def matmul_integer(g: Generator, name: str) -> Case:
         a = a.reshape(-1, k)[0] if a.size else a
     rows = 1 if a.ndim == 1 else m
 
-    def zero(count: int, dtype: str) -> Array | None:
-        return None if g.chance(0.3) else integers(g, *g.pick([], [1], [count]), dtype=dtype)
+    def zero(count: int, each: list[int], dtype: str) -> Array | None:
+        """For all, for each row or column, or for each of every matrix."""
+        return None if g.chance(0.3) else integers(g, *g.pick([], [1], [count], each), dtype=dtype)
 
-    zeros = [zero(rows, dtypes[0]), zero(n, dtypes[1])]
+    each = [[rows] if a.ndim == 1 else [*batch, m, 1], [*other, 1, n]]
+    zeros = [zero(*c) for c in zip((rows, n), each, dtypes, strict=True)]
 
     def expected(
         x: Array, y: Array, x_zero: Array | None = None, y_zero: Array | None = None
     ) -> Array:
-        left = x.astype("int64") - _along(x_zero, (-1, 1))
+        left = x.astype("int64") - _along(x_zero, (-1, 1) if x.ndim > 1 else (-1,))
         right = y.astype("int64") - _along(y_zero, (1, -1))
         return np.asarray(np.matmul(left.reshape(x.shape), right)).astype("int32")
 
@@ -136,7 +142,7 @@ def conv_integer(g: Generator, name: str) -> Case:
     x = integers(g, g.pick(1, 1, 2), own * groups, *sizes, dtype=dtypes[0])
     w = integers(g, out * groups, own, *kernel, dtype=dtypes[1])
     zeros = [
-        None if g.chance(0.3) else integers(g, *g.pick([], [], shape), dtype=dtype)
+        None if g.chance(0.3) else integers(g, *g.pick([], [1], shape), dtype=dtype)
         for shape, dtype in zip(([1], [out * groups]), dtypes, strict=True)
     ]
     if same:

@@ -213,7 +213,8 @@ OUT_OF_RANGE = [
 @pytest.mark.parametrize("mode", ["static", "dynamic", "constant", "folded"])
 @pytest.mark.parametrize("case", OUT_OF_RANGE, ids=lambda case: str(case.id))
 def test_index_out_of_range(case: Case, mode: Mode) -> None:
-    with pytest.raises(rten_aot.ModelRunError, match=case.id):
+    # That an axis of unknown size is too short for a constant index is told before the run.
+    with pytest.raises((rten_aot.ModelRunError, rten_aot.InputError), match=case.id):
         run_case(case, mode)
 
 

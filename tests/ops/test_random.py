@@ -102,6 +102,24 @@ def test_seeds(library: Path) -> None:
     assert abs(np.corrcoef(first["u_7"].ravel(), first["u_8"].ravel())[0, 1]) < 0.005
 
 
+def test_the_seed_of_a_handle(library: Path) -> None:
+    """It fixes what the model leaves open, run by run; it does not touch what the model fixes."""
+
+    def two_runs(seed: int | None) -> list[dict[str, np.ndarray]]:
+        with rten_aot.load(library, num_threads=2, seed=seed) as model:
+            x = np.zeros((5, 3), np.float32)
+            return [dict(zip(NAMES, model(x), strict=True)) for _ in range(2)]
+
+    first, again, other = two_runs(5), two_runs(5), two_runs(6)
+    for name in ("u", "u_again", "n", "ul", "number"):
+        for run_, same in zip(first, again, strict=True):
+            np.testing.assert_array_equal(run_[name], same[name])
+        assert not np.array_equal(first[0][name], first[1][name])
+        assert not np.array_equal(first[0][name], other[0][name])
+    np.testing.assert_array_equal(first[0]["u_7"], other[1]["u_7"])
+    assert abs(np.corrcoef(first[0]["u"].ravel(), other[0]["u"].ravel())[0, 1]) < 0.005
+
+
 def test_one_number_only_is_in_an_empty_range(tmp_path: Path) -> None:
     main = GraphMaker()
     x = main.op("RandomUniform", shape=(100,), low=2.0, high=2.0)

@@ -71,7 +71,7 @@ def test_the_rank_must_be_known(op: str, inputs: list[Any], what: str) -> None:
         ("Reshape", [X, np.array([-2, -3])], {}, "the new shape: -2 is negative"),
         ("Pad", [X, np.array([0, 0])], {}, "2 pads are given for 2 axes"),
         ("Pad", [X, np.array([-3, 0, 0, 0])], {}, "leave less than 0"),
-        ("Pad", [X, I32, None, np.array([1, 1])], {}, "2 pads are given for 2 axes"),
+        ("Pad", [X, I32, None, np.array([1, 0])], {}, "2 pads are given for 2 axes"),
         ("Pad", [X, np.array([1] * 4), None, np.array([1, -1])], {}, "name one axis twice"),
         ("Pad", [X, np.array([-3, 1]), None, I32[:1]], {"mode": "edge"}, "nothing to repeat"),
         ("Concat", [X, X[:, :2]], {"axis": 0}, "sizes of axis 1 3 and 2 differ"),

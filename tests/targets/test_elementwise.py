@@ -346,7 +346,7 @@ def test_deep_chain_stays_small() -> None:
     assert len(kernel.text) < 120_000
 
 
-def test_many_symbolic_axes_stay_small() -> None:
+def test_many_symbolic_axes_are_divided_without_regard_to_signs() -> None:
     sizes = [tirx.Var(f"n{axis}", "int64") for axis in range(6)]
     x, y = placeholder(*sizes), placeholder(*sizes[1::2], name="y")
     kernel = build([x, y], compute(sizes, lambda *i: x(*i) + y(*i[1::2])))
@@ -354,7 +354,7 @@ def test_many_symbolic_axes_stay_small() -> None:
     a, b = random(*shape), random(*shape[1::2], seed=1)
     result = kernel(a, b, sizes=dict(zip(sizes, shape, strict=True)))[0]
     np.testing.assert_array_equal(result, a + b.reshape(3, 1, 4, 1, 33))
-    assert len(kernel.assembly) < 100_000
+    assert not re.search(r"(//|%) n\d", kernel.text), "the code would grow exponentially"
 
 
 def test_formulas_are_vector_code() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 import rten_aot
 from rten_aot.tuner import measure
-from rten_aot.tuner.measure import Bench, MeasureError, ratio
+from rten_aot.tuner.measure import Bench, MeasureError, Times, ratio
 from tests.codegen.nets import Net
 
 
@@ -38,6 +40,7 @@ def test_times_of_steps(libraries: dict[str, Path]) -> None:
     steps = len(rten_aot.load(libraries["timed"]).metadata["profile"])
     assert times.steps.shape == (2, runs, steps)
     assert (times.steps > 0).all()
+    assert times.medians().shape == (steps,)
     whole, both, one = times.whole(), times.of(range(steps)), times.of([0])
     assert 0 < one.before < both.before < whole.before
     assert 0.2 < whole.median <= whole.high
@@ -72,11 +75,26 @@ def test_crashes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         BENCH.measure(Path("a.so"), Path("b.so"), limit=60)
 
 
+def test_the_worker_needs_no_compiler() -> None:
+    code = "import sys; sys.modules['tvm'] = None; import rten_aot.tuner.worker"
+    subprocess.run([sys.executable, "-c", code], check=True, env=dict(measure._environment()))
+
+
 def test_ratios_are_those_of_neighbouring_runs() -> None:
     """What slows both down does not count."""
     load = np.linspace(1, 10, 101)
     found = ratio(load, 0.5 * load)
     assert (found.before, found.median, found.high) == (5.5, 0.5, 0.5)
+
+
+def test_interruptions_are_not_in_the_times_of_steps() -> None:
+    """They make most runs longer, but each step in a few runs only."""
+    steps = np.full((2, 9, 6), 1000)
+    for run in range(6):
+        steps[:, run, run] = 50_000
+    times = Times(steps.sum(axis=2) * 1e-9, steps)
+    np.testing.assert_allclose(times.medians(), np.full(6, 1e-6))
+    assert times.whole().before > 1e-5
 
 
 def test_noise_makes_ratios_uncertain() -> None:

@@ -33,7 +33,7 @@ from rten_aot.importer.known import (
     numbers_of,
 )
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import expr
+from rten_aot.importer.sizes import expr, stretches
 
 Array = npt.NDArray[Any]
 
@@ -235,12 +235,8 @@ def power(ctx: OpContext, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
 def prelu(ctx: OpContext, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__PRelu.html."""
     check_same_type(ctx, x, slope)
-    if ctx.rank(slope) > ctx.rank(x):
-        ctx.shape_error("the slope has more axes than the input")
-    for size, own in zip(reversed(ctx.shape(slope)), reversed(ctx.shape(x)), strict=False):
-        if isinstance(size, int) and size != 1:
-            ctx.equal_dims(own, size, "sizes of input and slope")
-    return emit(ctx, "prelu", x, slope)
+    stretches(ctx, ctx.shape(slope), ctx.shape(x), "sizes of input and slope")
+    return ctx.call("prelu", x, slope)
 
 
 def _selected(condition: Array, x: Array, y: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tvm import relax
@@ -14,7 +13,7 @@ from rten_aot.importer.elementwise import FLOATS, check_type
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.convert import convert_to
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import at_least
+from rten_aot.importer.sizes import at_least, one_element, stretches
 from rten_aot.importer.volumes import convolve, convolve_transposed
 from rten_aot.importer.windows import (
     Windows,
@@ -96,27 +95,24 @@ def conv_integer(
     """https://onnx.ai/onnx/operators/onnx__ConvInteger.html: padding stands for zero."""
     for operand in (x, w):
         check_type(ctx, operand, ("uint8", "int8"))
-    x = _centred(ctx, x, x_zero_point, [])
-    sizes = [] if w_zero_point is None else ctx.shape(w_zero_point)
-    if sizes and sizes != [1]:
-        count = ctx.equal_dims(ctx.shape(w)[0], sizes[0], "numbers of weights and zero points")
-        return _convolve(
-            ctx, x, _centred(ctx, w, w_zero_point, [count, *[1] * (ctx.rank(w) - 1)]), None
-        )
-    return _convolve(ctx, x, _centred(ctx, w, w_zero_point, []), None)
+    if x_zero_point is not None:
+        x = _centred(ctx, x, one_element(ctx, x_zero_point, "the zero point of the input"))
+    if w_zero_point is not None:
+        counts, channels = ctx.shape(w_zero_point), ctx.shape(w)[:1]
+        stretches(ctx, counts, channels, "numbers of weights and zero points")
+        alone = not counts or channels == [1]
+        shape = [] if alone else [*counts, *[1] * (ctx.rank(w) - 1)]
+        w = _centred(ctx, w, ctx.reshape(w_zero_point, shape))
+    return _convolve(ctx, x, w, None)
 
 
-def _centred(
-    ctx: OpContext, x: relax.Expr, zero_point: relax.Expr | None, shape: Sequence[Any]
-) -> relax.Expr:
+def _centred(ctx: OpContext, x: relax.Expr, zero_point: relax.Expr) -> relax.Expr:
     """``x`` less its zero point, in int32; ``x`` itself if there is nothing to subtract."""
-    if zero_point is None:
-        return x
     check_type(ctx, zero_point, (ctx.dtype(x),))
     known = numbers_of(ctx, zero_point)
     if known is not None and not known.any():
         return x
-    shift = convert_to(ctx, ctx.reshape(zero_point, list(shape)), "int32")
+    shift = convert_to(ctx, zero_point, "int32")
     return ctx.call("subtract", convert_to(ctx, x, "int32"), shift)
 
 

@@ -12,7 +12,6 @@ import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.elementwise import (
     FLOATS,
-    check_broadcast,
     check_same_type,
     check_type,
     emit,
@@ -20,7 +19,7 @@ from rten_aot.importer.elementwise import (
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.convert import convert_to
 from rten_aot.importer.registry import op
-from rten_aot.importer.sizes import broadcast
+from rten_aot.importer.sizes import broadcast, stretches
 
 
 def _as_matrices(
@@ -80,12 +79,7 @@ def gemm(ctx: OpContext, a: relax.Expr, b: relax.Expr, c: relax.Expr | None = No
         result = ctx.call("multiply", result, ctx.const(np.float32(alpha)))
     if c is None or beta == 0.0:
         return result
-    if ctx.rank(c) > 2:
-        ctx.shape_error(f"the addend has rank {ctx.rank(c)}; it must fit the product")
-    for size, own in zip(reversed(ctx.shape(c)), reversed(ctx.shape(result)), strict=False):
-        if isinstance(size, int) and size != 1:
-            ctx.equal_dims(own, size, "sizes of product and addend")
-    check_broadcast(ctx, result, c)
+    stretches(ctx, ctx.shape(c), ctx.shape(result), "sizes of product and addend")
     return ctx.call("add", result, _scaled(ctx, c, beta))
 
 
@@ -134,18 +128,16 @@ def _zero_point(
     numbers = numbers_of(ctx, zero_point)
     if numbers is not None and not numbers.any():
         return None
-    shape, rank = ctx.shape(zero_point), ctx.rank(x)
+    shape = ctx.shape(zero_point)
+    places: list[Size] = ctx.shape(x) if ctx.rank(x) > 1 else [1, 1]
     name = "rows" if row else "columns"
     if all(size == 1 for size in shape):
         shaped = ctx.reshape(zero_point, [])
     elif len(shape) == 1:
-        own = ctx.shape(x)[-2 if row else -1] if rank > 1 else 1
-        # One zero point for all is told from one for each at run time, if its number is not known.
-        if isinstance(shape[0], int):
-            ctx.equal_dims(own, shape[0], f"numbers of {name} and zero points")
+        stretches(ctx, shape, [places[-2 if row else -1]], f"numbers of {name} and zero points")
         shaped = ctx.reshape(zero_point, [shape[0], 1] if row else [1, shape[0]])
     else:
-        if len(shape) != rank or shape[-1 if row else -2] != 1:
-            ctx.shape_error(f"zero points for {name} must fit the operand")
+        places[-1 if row else -2] = 1
+        stretches(ctx, shape, places, f"numbers of {name} and zero points")
         shaped = zero_point
     return convert_to(ctx, shaped, "int32")

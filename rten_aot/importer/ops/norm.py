@@ -11,8 +11,9 @@ import rten_aot.dialect.arithmetic
 import rten_aot.dialect.elementwise
 import rten_aot.dialect.norm  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.elementwise import FLOATS, check_broadcast, check_type, emit
+from rten_aot.importer.elementwise import FLOATS, check_type, emit
 from rten_aot.importer.registry import op
+from rten_aot.importer.sizes import stretches
 
 
 def _check_channels(ctx: OpContext, x: relax.Expr, **statistics: relax.Expr) -> list[Size]:
@@ -88,10 +89,11 @@ def layer_normalization(
     axis = ctx.normalize_axis(ctx.attrs.int("axis"), rank)
     epsilon = ctx.attrs.float("epsilon")
     axes = list(range(axis, rank))
-    for values in (x, scale, *([] if bias is None else [bias])):
-        check_type(ctx, values, FLOATS)
-        if len(check_broadcast(ctx, x, values)) > rank:
-            ctx.shape_error("scale and bias must not have more axes than the input")
+    check_type(ctx, x, FLOATS)
+    for name, values in {"scale": scale, "bias": bias}.items():
+        if values is not None:
+            check_type(ctx, values, FLOATS)
+            stretches(ctx, ctx.shape(values), ctx.shape(x), f"sizes of input and {name}")
     operands = [x, scale] if bias is None else [x, scale, bias]
     result = ctx.call("layer_norm", *operands, axes=axes, epsilon=epsilon)
     wanted = [index is not None for index in ctx.node.outputs[1:]]
