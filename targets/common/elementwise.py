@@ -221,9 +221,9 @@ class _Emitter:
         So its pages are met less often; else those of the target are.
         """
         (source,), (target,) = self._nest.loads, self._nest.stores
-        rows, columns = source.strides[-1], target.strides[other]
-        assert rows is not None and columns is not None, "a square's strides are even"
-        return SQUARES if self._loops.proves(rows > columns) else 1
+        strides = (source.strides[-1], target.strides[other])
+        rows, columns = (None if s is None else constant_int(s) for s in strides)
+        return SQUARES if rows is not None and columns is not None and rows > columns else 1
 
     def _blocks(self, other: int) -> Stmt:
         """Square blocks over axis ``other`` and the innermost one."""
