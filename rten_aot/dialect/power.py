@@ -10,7 +10,7 @@ from rten_aot.dialect.broadcast import broadcast_indices, broadcast_map, broadca
 from rten_aot.dialect.direct import direct
 from rten_aot.dialect.loops import Cell, nest, seq
 from rten_aot.dialect.registry import Layout, Pattern, define
-from rten_aot.dialect.scalar import multiply
+from rten_aot.dialect.scalar import dtype_of, is_float, multiply
 
 INT_MAX = 2**31 - 1
 
@@ -20,7 +20,10 @@ def power(base: te.Tensor, exponent: te.Tensor) -> te.Tensor:
     """The power of a float base, in its type; the exponent may be an integer."""
 
     def function(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-        return tirx.call_pure_extern("float32", "powf", x, tirx.Cast("float32", y))
+        if is_float(dtype_of(y)):
+            return tirx.call_pure_extern("float32", "powf", x, y)
+        # float32 does not hold every integer, whose last bit decides on the sign.
+        return tirx.Cast("float32", _exact(x, y))
 
     return broadcast_map(function, base, exponent, name="power")
 
@@ -30,14 +33,17 @@ def power_of_integer(base: te.Tensor, exponent: te.Tensor) -> te.Tensor:
     """The power of an int32 base with a float exponent: truncated, kept in range, 0 for NaN."""
 
     def function(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-        exact = tirx.call_pure_extern(
-            "float64", "pow", tirx.Cast("float64", x), tirx.Cast("float64", y)
-        )
+        exact = _exact(x, y)
         low, high = tirx.const(-(2.0**31), "float64"), tirx.const(2.0**31 - 1.0, "float64")
         kept = tirx.Select(exact > high, high, tirx.Select(exact < low, low, exact))
         return tirx.Cast("int32", tirx.Select(tirx.isnan(kept), tirx.const(0.0, "float64"), kept))
 
     return broadcast_map(function, base, exponent, name="power")
+
+
+def _exact(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
+    wide = [tirx.Cast("float64", v) for v in (x, y)]
+    return tirx.call_pure_extern("float64", "pow", *wide)
 
 
 @define("integer_power", layout=Layout.FIXED, pattern=Pattern.OPAQUE)

@@ -118,6 +118,17 @@ def _exact(x: tirx.Expr) -> tirx.Expr:
     return x if is_float(dtype_of(x)) else tirx.Cast("int64", x)
 
 
+def _exact_square(x: tirx.Expr) -> tirx.Expr:
+    return _exact(x) * _exact(x)
+
+
+def _root(total: tirx.Expr, _count: tirx.Expr, dtype: str) -> tirx.Expr:
+    if is_float(dtype):
+        return tirx.sqrt(total)
+    # What does not fit wraps, which conversions from floats do not do.
+    return tirx.Cast(dtype, tirx.Cast("int64", tirx.sqrt(tirx.Cast("float64", total))))
+
+
 def _mean(total: tirx.Expr, count: tirx.Expr, dtype: str) -> tirx.Expr:
     if is_float(dtype):
         return over_count(total, count)
@@ -139,9 +150,9 @@ class _Reduction:
         return te.compute(tuple(total.shape), lambda *i: finish(total(*i), count, dtype), name=name)
 
 
-# The mean of no elements is NaN, of integers 0; that of integers is truncated.
+# The mean of no elements is NaN, of integers 0. Means and roots of integers are truncated.
 _REDUCTIONS: dict[str, _Reduction] = {
-    "reduce_l2": _Reduction("sum", _square, lambda total, _count, _dtype: tirx.sqrt(total)),
+    "reduce_l2": _Reduction("sum", _exact_square, _root),
     "reduce_max": _Reduction("max"),
     "reduce_mean": _Reduction("sum", _exact, _mean),
     "reduce_min": _Reduction("min"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from tests.generated import indexing
+from tests.generated import arithmetic, indexing
 from tests.generated.generator import Generator
 from tests.support.cases import Array, Case, Mode
 
@@ -112,6 +113,20 @@ def operand(g: Generator, name: str) -> Failure:
     return _with(case, place, g.pick(*wrong))
 
 
+def divisor(g: Generator, name: str) -> Failure:
+    """One of the divisors is 0."""
+    while True:
+        case = arithmetic.division(g, name)
+        a, b = case.inputs
+        assert a is not None
+        assert b is not None
+        if b.dtype.kind in "iu" and math.prod(np.broadcast_shapes(a.shape, b.shape)):
+            break
+    wrong = b.copy()
+    wrong.flat[g.random.randrange(b.size)] = 0
+    return _with(case, 1, wrong)
+
+
 # -- sizes that do not fit each other --------------------------------------------------------------
 
 # Operator, attributes, shapes, and the input and axis whose size must not change alone.
@@ -149,5 +164,6 @@ def sizes(g: Generator, name: str) -> Failure:
 FAILURES: dict[str, Callable[[Generator, str], Failure]] = {
     "index": index,
     "operand": operand,
+    "divisor": divisor,
     "sizes": sizes,
 }

@@ -18,7 +18,7 @@ import rten_aot
 from rten_aot.errors import CompileError
 from rten_aot.format.graph import Constant, Dim, DType, Graph, Node, OpNode, Value
 from tests.ops.test_control_flow import GraphMaker, branch, compiled
-from tests.support.rten_writer import write_model
+from tests.support.rten_writer import encode, write_model
 
 Array = npt.NDArray[Any]
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
@@ -258,6 +258,30 @@ def test_the_command_refuses_them_too(case: str, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"rten-aot: error: {message}\n"
+
+
+@pytest.mark.parametrize("command", ["compile", "inspect"])
+def test_the_command_lists_all_that_is_not_known(command: str, tmp_path: Path) -> None:
+    def node(name: str, kind: int) -> dict[str, Any]:
+        return {"name": name, "data": ("OperatorNode", {"type": kind})}
+
+    branches = {"then_branch": {"nodes": [node("inner", 201)]}, "else_branch": {}}
+    choice = {"type": "If", "attrs": ("IfAttrs", branches)}
+    nodes = [node("first", 200), {"name": "if", "data": ("OperatorNode", choice)}]
+    path = tmp_path / "newer.rten"
+    path.write_bytes(encode({"schema_version": 1, "graph": {"nodes": nodes}}))
+    done = subprocess.run(
+        [sys.executable, "-m", "rten_aot", command, str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "rten-aot: error: 2 nodes use what is not known here:",
+        '  in node "first": operator number 200 is not known',
+        '  in node "inner": operator number 201 is not known',
+        "hint: the file may come from a newer RTen; convert the model with rten-convert 0.22",
+    ]
 
 
 def test_sizes_that_only_a_run_can_have_too_large(tmp_path: Path) -> None:

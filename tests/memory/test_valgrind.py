@@ -22,9 +22,9 @@ from rten_aot.targets import get_machine
 from tests.codegen.nets import build_program
 from tests.memory.faults import leave_out, shift
 from tests.memory.tables import one_of_each
-from tests.models.test_other_cpus import PROGRAM, pack, unpack
 from tests.support.cases import Case, Mode, convert, feeds, rten_dtype, write_directly
 from tests.support.guard import guarded
+from tests.support.raw_run import PROGRAM, pack, unpack
 
 pytestmark = pytest.mark.sanitizer
 

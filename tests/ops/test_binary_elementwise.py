@@ -42,6 +42,17 @@ def truncated(a: Array, b: Array) -> Array:
     return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype("int32")
 
 
+def all_pairs(dtype: str) -> tuple[Array, Array]:
+    """The limits of an 8-bit type and what lies around zero, divided by each other."""
+    info = np.iinfo(dtype)
+    values = np.unique(np.array([info.min, info.min + 1, 7, info.max], dtype))
+    values = np.unique(np.concatenate([values, np.arange(3).astype(dtype)]))
+    if info.min:
+        values = np.unique(np.concatenate([values, np.array([-8, -1], dtype)]))
+    a, b = np.meshgrid(values, values[values != 0])
+    return a.ravel(), b.ravel()
+
+
 def shape_of(x: Array) -> str:
     return "x".join(map(str, x.shape)) or "scalar"
 
@@ -105,6 +116,36 @@ CASES = [
         for a, b in SHAPES
     ],
     Case("sub-broadcast", "Sub", [rng(3, 1, 2), rng(4, 1)], np.subtract, tolerance="close"),
+    *[
+        Case(
+            f"{op.lower()}-{dtype}-all{suffix}",
+            op,
+            list(all_pairs(dtype)),
+            lambda a, b, f=function: f(a.astype("int64"), b.astype("int64")).astype(a.dtype),
+            attrs,
+        )
+        for op, suffix, attrs, function in (
+            ("Div", "", {}, truncated),
+            ("Mod", "", {}, np.mod),
+            ("Mod", "-fmod", {"fmod": 1}, np.fmod),
+        )
+        for dtype in ("int8", "uint8")
+    ],
+    *[
+        Case(
+            f"{op.lower()}-whole-floats",
+            op,
+            [np.array([7, -8, 9], "float32"), np.array(2, "float32")],
+            function,
+            attrs,
+            modes=("static", "folded"),
+        )
+        for op, attrs, function in (
+            ("Div", {}, np.divide),
+            ("Mod", {"fmod": 1}, np.fmod),
+            ("Mul", {}, np.multiply),
+        )
+    ],
     Case("div-float", "Div", [rng(5, 33), rng(33)], np.divide, tolerance="close"),
     Case("div-int", "Div", [DIVIDENDS, NONZERO], truncated),
     Case(
@@ -152,6 +193,13 @@ CASES = [
         "pow-broadcast",
         "Pow",
         [np.abs(rng(3, 1)) + 0.1, np.array([0.5, 2, -1.5, 0], "float32")],
+        np.power,
+        tolerance="close",
+    ),
+    Case(
+        "pow-int-exponent-odd",
+        "Pow",
+        [np.float32([-1, -1, -1, 2]), np.array([2**24 + 1, 2**24, -(2**24) - 1, -3], "int32")],
         np.power,
         tolerance="close",
     ),
@@ -252,12 +300,15 @@ def test_a_chain_of_broadcasts_of_free_sizes_stays_small() -> None:
     np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["static", "dynamic", "constant"])
-@pytest.mark.parametrize("op", ["Div", "Mod"])
-def test_integer_division_by_zero_fails_the_run(op: str, mode: Mode) -> None:
-    values: list[Any] = [np.arange(40, dtype="int32"), np.arange(40, dtype="int32") - 20]
+@pytest.mark.parametrize("mode", ["static", "dynamic", "constant", "folded"])
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+@pytest.mark.parametrize(("op", "attrs"), [("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})])
+def test_integer_division_by_zero_fails_the_run(
+    op: str, attrs: dict[str, int], dtype: str, mode: Mode
+) -> None:
+    values = [np.arange(40).astype(dtype), (np.arange(40) - 20).astype(dtype)]
     with pytest.raises(ModelRunError, match=f'"zero" \\({op}\\): division by zero'):
-        run_case(Case("zero", op, values, []), mode)
+        run_case(Case("zero", op, values, [], attrs), mode)
 
 
 def test_sizes_that_contradict_each_other_are_refused() -> None:

@@ -158,18 +158,32 @@ def test_nested(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model(x, [0], 1)[0], x)
 
 
-def test_a_capture_is_used_in_a_branch_only_through_a_cast(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("op", "attrs", "dtype"),
+    [("Cast", {"to": "Float"}, "float32"), ("Cast", {"to": "Int32"}, "int32"),
+     ("Identity", {}, "int32")],
+)  # fmt: skip
+@pytest.mark.parametrize("untouched", [False, True])
+@pytest.mark.parametrize("shape", [(3,), ("n",)])
+def test_what_only_branches_use(
+    op: str, attrs: dict[str, str], dtype: str, untouched: bool, shape: Any, tmp_path: Path
+) -> None:
+    """The result of a Cast or Identity, which may give its operand's memory."""
     main = GraphMaker()
-    main.input("x", (3,), "int32")
+    main.input("x", shape, "int32")
     main.input("c", (), "int32")
-    main.op("Cast", 0, name="cast", to="Float")
-    then = branch(lambda g: g.op("Neg", g.capture("cast_0")))
-    otherwise = branch(lambda g: g.op("Identity", g.capture("cast_0")))
+    main.op(op, 0, name="used", **attrs)
+    same = branch(lambda g: g.capture("used_0"))
+    then = same if untouched else branch(lambda g: g.op("Neg", g.capture("used_0")))
+    otherwise = branch(lambda g: g.op("Identity", g.capture("used_0")))
     chosen = main.op("If", 1, then_branch=then, else_branch=otherwise)
-    model = compiled(main.graph(chosen), tmp_path)
+    model = compiled(main.graph(chosen, chosen), tmp_path)
     x = np.int32([1, -2, 3])
-    np.testing.assert_array_equal(model(x, 1)[0], -x.astype(np.float32))
-    np.testing.assert_array_equal(model(x, 0)[0], x.astype(np.float32))
+    for condition in (0, 1):
+        for result in model(x, condition):
+            assert result.dtype == dtype
+            want = -x if condition and not untouched else x
+            np.testing.assert_array_equal(result, want)
 
 
 @pytest.mark.parametrize("shape", [(4,), ("n",)])

@@ -116,6 +116,13 @@ def test_quantize(case: Case, mode: Mode) -> None:
     SUITE.check(case, mode)
 
 
+def test_dynamic_quantization_of_whole_numbers() -> None:
+    case = Case("dql", "DynamicQuantizeLinear", [f32([-127, 128, 0.5])], [], outputs=3)
+    quantized, scale, zero = run_case(case)
+    np.testing.assert_array_equal(quantized, np.uint8([0, 255, 127]))
+    assert (scale, zero) == (1, 127)
+
+
 def test_a_scale_of_another_length_is_refused() -> None:
     x, scale = np.zeros((2, 3), "uint8"), np.ones(4, "float32")
     with pytest.raises(rten_aot.ShapeError, match="sizes of axis 1 and scale 3 and 4 differ"):

@@ -210,6 +210,12 @@ def test_unary_elementwise(case: Case, mode: Mode) -> None:
     SUITE.check(case, mode)
 
 
+def test_both_forms_of_gelu() -> None:
+    for form, want in (("None", -0.15865525), ("Tanh", -0.15880801)):
+        case = Case("gelu", "Gelu", [np.float32([-1])], [], rten={"approximate": form})
+        np.testing.assert_allclose(run_case(case)[0], [want], rtol=1e-6)
+
+
 @pytest.mark.parametrize("op", ["Exp", "Floor", "Elu", "Gelu"])
 def test_other_types_are_refused(op: str) -> None:
     attrs = {"Elu": {"alpha": 1.0}, "Gelu": {"approximate": "None"}}.get(op, {})

@@ -30,6 +30,9 @@ Mode: TypeAlias = Literal["static", "dynamic", "constant", "folded"]
 MODES: tuple[Mode, ...] = ("static", "dynamic", "constant", "folded")
 THREADS = (1, 2)
 
+Run: TypeAlias = "Callable[[Sequence[Case], Mode], list[list[list[Array]]]]"
+"""Runs cases in one model; the results by case, number of threads, output."""
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -133,23 +136,30 @@ class Suite:
         return [case for case in self._cases if mode in case.modes and case.distinct(mode)]
 
 
-def outcomes(cases: Sequence[Case], mode: Mode) -> dict[str, list[list[Array]] | Exception]:
-    """Results by case, a list for each number of threads, or why there are none."""
+def outcomes(
+    cases: Sequence[Case], mode: Mode, run: Run | None = None
+) -> dict[str, list[list[Array]] | Exception]:
+    """Results by case, a list for each number of threads, or why there are none.
+
+    ``run`` is what takes the place of ``run_cases``.
+    """
     written = [case for case in cases if case.rten is not None]
     converted = [case for case in cases if case.rten is None]
-    return _halving(written, mode) | _halving(converted, mode)
+    return _halving(written, mode, run or run_cases) | _halving(converted, mode, run or run_cases)
 
 
-def _halving(cases: Sequence[Case], mode: Mode) -> dict[str, list[list[Array]] | Exception]:
+def _halving(
+    cases: Sequence[Case], mode: Mode, run: Run
+) -> dict[str, list[list[Array]] | Exception]:
     if not cases:
         return {}
     try:
-        return dict(zip([case.id for case in cases], run_cases(cases, mode), strict=True))
+        return dict(zip([case.id for case in cases], run(cases, mode), strict=True))
     except Exception as err:
         if len(cases) == 1:
             return {cases[0].id: err}
         half = len(cases) // 2
-        return _halving(cases[:half], mode) | _halving(cases[half:], mode)
+        return _halving(cases[:half], mode, run) | _halving(cases[half:], mode, run)
 
 
 def run_case(case: Case, mode: Mode = "static", threads: int = 1) -> list[Array]:
@@ -163,8 +173,7 @@ def run_cases(
     """Results of all cases in one model: by case, number of threads, output."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.rten"
-        write = convert if cases[0].rten is None else write_directly
-        write(cases, mode, model)
+        write_cases(cases, mode, model)
         library = rten_aot.compile(model, Path(folder) / "model.so", target="llvm -mcpu=native")
         runs = []
         for count in threads:
@@ -174,6 +183,12 @@ def run_cases(
         [[run[f"c{i}_y{k}"] for k in range(case.outputs)] for run in runs]
         for i, case in enumerate(cases)
     ]
+
+
+def write_cases(cases: Sequence[Case], mode: Mode, path: Path) -> None:
+    """Write the cases, which are all of one kind, as a .rten file."""
+    write = convert if cases[0].rten is None else write_directly
+    write(cases, mode, path)
 
 
 def feeds(cases: Sequence[Case], mode: Mode) -> dict[str, Array]:

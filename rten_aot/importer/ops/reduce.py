@@ -12,7 +12,7 @@ from tvm import relax, tirx
 
 import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import Contents, OpContext
-from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
+from rten_aot.importer.elementwise import check_type
 from rten_aot.importer.known import Element, as_expr, is_symbolic, numbers_of, whole
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured
@@ -116,14 +116,11 @@ def _reduction(
     call: str,
     numbers: NumPy,
     pair: Pair | None = None,
-    *,
-    types: Sequence[str] = ALL_TYPES,
 ) -> None:
     """Register a reduction: ``numbers`` is NumPy's, ``pair`` that of two sizes."""
 
     @op(name, limits=_LIMITS)
     def convert(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
-        check_type(ctx, x, types)
         keep_dims = ctx.attrs.bool("keep_dims")
         if axes is not None and ctx.contents(axes) is None and ctx.shape(axes) != [0]:
             ctx.attrs.ignore("axes", "the input takes its place")
@@ -146,10 +143,11 @@ def _sum_square(x: npt.NDArray[Any], **options: Any) -> npt.NDArray[Any]:
 
 
 def _l2(x: npt.NDArray[Any], **options: Any) -> npt.NDArray[Any]:
-    return np.asarray(np.sqrt(_sum_square(x, **options)))
+    root = np.asarray(np.sqrt(_sum_square(x, **options)))
+    return np.trunc(root) if x.dtype == np.int64 else root
 
 
-_reduction("ReduceL2", "reduce_l2", _l2, types=FLOATS)
+_reduction("ReduceL2", "reduce_l2", _l2)
 _reduction("ReduceMax", "reduce_max", np.max, tirx.max)
 _reduction("ReduceMean", "reduce_mean", _mean)
 _reduction("ReduceMin", "reduce_min", np.min, tirx.min)
