@@ -43,7 +43,7 @@ test-slow: $(INSTALLED) ## run the tests that take long
 test-sanitizer: $(INSTALLED) ## look for faults with sanitizers and valgrind (needs gcc or clang, valgrind)
 	$(PYTEST) -m sanitizer
 
-test-emulated: $(INSTALLED) ## run code for other CPUs (needs qemu-user-static, libc6-{arm64,armhf,riscv64}-cross)
+test-emulated: $(INSTALLED) ## run code for other CPUs (needs qemu-user-static, libc6-{arm64,armhf,riscv64}-cross, node)
 	$(PYTEST) -m emulated
 
 test-gpu: $(INSTALLED) ## run what needs a GPU

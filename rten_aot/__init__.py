@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         TargetError,
         UnsupportedOpError,
     )
-    from rten_aot.options import Emit
+    from rten_aot.options import Emit, Libc
     from rten_aot.runtime import load
     from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
 
@@ -72,6 +72,7 @@ def compile(
     explain: Callable[[str], None] | None = None,
     progress: Callable[[str, float], None] | None = None,
     symbol_prefix: str | None = None,
+    libc: Libc | None = None,
     profile: bool = False,
     db: str | Path | None = None,
     warn: Callable[[str], None] | None = None,
@@ -89,10 +90,14 @@ def compile(
             for a size that stays free.
         dims: by dimension name, a size to fix it at.
         opt_level: 0 (compile fast) to 3 (run fast).
-        emit: what to write: ``lib`` is the shared library, the others are stages on the way.
+        emit: what to write: ``lib`` is the shared library (for ``wasm32`` a module); ``static`` an
+            archive to link into a program, with its header beside it; the others are stages on the
+            way.
         explain: takes the lines that say what the optimiser did and what it refused, and why.
         progress: called at the start of each stage with its name and the seconds passed so far.
         symbol_prefix: what the library's C functions begin with, in place of ``rten_aot``.
+        libc: the C library that the library is for, ``glibc`` (the default for the named targets)
+            or ``musl``.
         profile: have the library time its kernels, for ``rten-aot profile``.
         db: a file that ``rten-aot tune`` made for this target, whose choices are used.
         warn: takes lines about records in it that are not used; by default they are warnings.
@@ -118,6 +123,7 @@ def compile(
         explain=explain,
         progress=progress,
         symbol_prefix=symbol_prefix,
+        libc=libc,
         profile=profile,
         db=db,
         warn=warn,

@@ -25,15 +25,16 @@ import rten_aot
 from rten_aot.codegen.build import Code, Level, make_code, make_library
 from rten_aot.codegen.entry import Interface
 from rten_aot.codegen.host import Site
-from rten_aot.codegen.link import c_header
+from rten_aot.codegen.link import Form, c_header, check_form
 from rten_aot.codegen.objects import generate
+from rten_aot.codegen.platforms import platform_of
 from rten_aot.codegen.program import Kernel, SizeCheck, SourceFunction
 from rten_aot.diagnostics import Note, Progress, ignore_note, ignore_progress
 from rten_aot.errors import CompileError
 from rten_aot.format import read_model
 from rten_aot.format.graph import Dim, Model
 from rten_aot.importer import ImportedFunction, ImportedModel, TensorSpec, import_model
-from rten_aot.options import Emit, default_output
+from rten_aot.options import Emit, Libc, default_output
 from rten_aot.passes.apply_schedules import apply_schedules
 from rten_aot.passes.base import is_relax
 from rten_aot.passes.fold_constants import Evaluate
@@ -46,6 +47,8 @@ from rten_aot.targets.common.choices import Choice, Decisions
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_FORMS: Mapping[Emit, Form] = {"lib": "library", "obj": "object", "static": "archive"}
 
 
 def _one_at_a_time(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -73,6 +76,7 @@ def compile(
     explain: Note | None = None,
     progress: Progress | None = None,
     symbol_prefix: str | None = None,
+    libc: Libc | None = None,
     profile: bool = False,
     db: str | Path | None = None,
     warn: Note | None = None,
@@ -83,15 +87,17 @@ def compile(
     A model that is in memory already needs an ``output``. ``choices`` are used in place of a file's
     records, by the keys of problems.
     """
-    out = _output(model, output, emit)
-    _check_output(out)
     begin = time.perf_counter()
+    machines = get_machines(target, libc)
+    out = _output(model, output, emit, target)
+    _check_output(out)
+    if emit in _FORMS:
+        check_form(platform_of(machines[0].triple), _FORMS[emit])
     note = explain or ignore_note
 
     def stage(name: str) -> None:
         (progress or ignore_progress)(name, time.perf_counter() - begin)
 
-    machines = get_machines(target)
     if emit == "header":
         return _write(out, c_header(symbol_prefix))
     if len(machines) > 1:
@@ -125,9 +131,11 @@ def compile(
         levels,
         out,
         symbol_prefix=symbol_prefix,
-        relocatable=emit == "obj",
+        form=_FORMS[emit],
         stage=stage,
     )
+    if emit == "static":
+        _write(out.with_suffix(".h"), c_header(symbol_prefix))
     return out
 
 
@@ -349,11 +357,14 @@ def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=6)  # where rten_aot.compile was called
 
 
-def _output(model: str | Path | Model, output: str | Path | None, emit: Emit) -> Path:
-    if output is not None:
-        return Path(output)
-    assert not isinstance(model, Model), "a model in memory has no place beside it"
-    return default_output(model, emit)
+def _output(model: str | Path | Model, output: str | Path | None, emit: Emit, target: str) -> Path:
+    if output is None:
+        assert not isinstance(model, Model), "a model in memory has no place beside it"
+        return default_output(model, emit, target)
+    out = Path(output)
+    if emit == "static" and out.suffix == ".h":
+        raise CompileError(f'the archive cannot be "{out}", which is the name of its header')
+    return out
 
 
 def _check_output(path: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-Emit: TypeAlias = Literal["lib", "relax", "tir", "llvm", "asm", "obj", "header"]
-"""What a compilation writes: the shared library, or a stage on the way to it."""
+Emit: TypeAlias = Literal["lib", "relax", "tir", "llvm", "asm", "obj", "static", "header"]
+"""What a compilation writes: the library that is loaded, the same to be linked into a program
+("static", "obj"), or a stage on the way to it."""
+
+Libc: TypeAlias = Literal["glibc", "musl"]
+"""The C libraries that Linux systems have."""
 
 SUFFIXES: Mapping[Emit, str] = {
     "lib": ".so",
@@ -16,20 +20,24 @@ SUFFIXES: Mapping[Emit, str] = {
     "llvm": ".ll",
     "asm": ".s",
     "obj": ".o",
+    "static": ".a",
     "header": ".h",
 }
 """The suffix of the file that each choice writes by default."""
+
+LIBCS: tuple[Libc, ...] = get_args(Libc)
 
 OPT_LEVELS = (0, 1, 2, 3)
 """Optimisation levels, from the fastest compilation to the fastest model."""
 
 
-def default_output(model: str | Path, emit: Emit = "lib") -> Path:
+def default_output(model: str | Path, emit: Emit = "lib", target: str = "llvm") -> Path:
     """Where a compilation writes if not told: beside the model, ``.rten`` replaced by the suffix.
 
     A name that does not end in ``.rten`` keeps its own suffix, so that the model is never
-    overwritten.
+    overwritten. For a target that names WebAssembly the library is a module, ``.wasm``.
     """
     path = Path(model)
     stem = path.stem if path.suffix.lower() == ".rten" else path.name
-    return path.with_name(stem + SUFFIXES[emit])
+    wasm = emit == "lib" and "wasm32" in target
+    return path.with_name(stem + (".wasm" if wasm else SUFFIXES[emit]))

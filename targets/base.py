@@ -1,7 +1,7 @@
 """What a machine is to the schedules: vector width, registers, caches, features.
 
-The tables of known machines lie in ``x86/target.py`` and ``arm/target.py``. Here is also what code
-generation takes from this layer besides: the work of a kernel.
+The tables of known machines lie in ``target.py`` of a folder for each kind of CPU. Here is also
+what code generation takes from this layer besides: the work of a kernel.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class Machine:
             config["mfloat-abi"] = "hard"
         elif self.abi is not None:
             config["mabi"] = self.abi
+        if self.arch == "wasm32":
+            config["vector-width"] = self.vector_bits  # which TVM does not know by itself
         return Target(config)
 
 

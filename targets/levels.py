@@ -10,31 +10,28 @@ import itertools
 from collections.abc import Sequence
 
 from rten_aot.errors import TargetError
+from rten_aot.options import Libc
 from rten_aot.targets.base import Machine
 from rten_aot.targets.machines import get_machine
 
-_DEPENDING = ("llvm", "native")
-"""Names that mean another machine on another computer."""
 
-
-def get_machines(target: str) -> tuple[Machine, ...]:
+def get_machines(target: str, libc: Libc | None = None) -> tuple[Machine, ...]:
     """The machines that ``target`` names, the best first.
-
-    Levels are called what ``target`` calls them.
 
     Args:
         target: what ``get_machine`` takes, where commas may join several names, as in
             ``x86-64-v3,x86-64-v4`` or ``aarch64,neoverse-n1 -mtriple=aarch64-linux-gnu``.
+        libc: as for ``get_machine``.
 
     Raises:
         TargetError: a name is unknown, or the machines cannot share one artifact.
     """
     first, *options = target.split(maxsplit=1)[:2] or [""]
     if "," not in first:
-        return (get_machine(target),)
+        return (get_machine(target, libc=libc),)
     names = first.split(",")
     _check_words(target, names, options)
-    machines = {name: _level(name, options) for name in names}
+    machines = {name: get_machine(" ".join([name, *options]), libc=libc) for name in names}
     for pair in itertools.combinations(machines.items(), 2):
         _check_pair(target, *pair)
     # A level with all of another's features and more never has shorter vectors. Sorting is stable.
@@ -49,11 +46,6 @@ def packing_machine(levels: Sequence[Machine]) -> Machine:
     """
     registers = min(machine.vector_registers for machine in levels)
     return dataclasses.replace(levels[0], vector_registers=registers)
-
-
-def _level(name: str, options: Sequence[str]) -> Machine:
-    machine = get_machine(" ".join([name, *options]))
-    return machine if name in _DEPENDING else dataclasses.replace(machine, name=name)
 
 
 def _check_words(target: str, names: Sequence[str], options: Sequence[str]) -> None:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tvm.target import Target, codegen
 
 from rten_aot.errors import TargetError
+from rten_aot.options import Libc
 from rten_aot.targets import host
-from rten_aot.targets.arm import target as arm
+from rten_aot.targets.architecture import Architecture, CacheSizes, Named
+from rten_aot.targets.arm.target import AARCH64, ARMV7
 from rten_aot.targets.base import Machine
-from rten_aot.targets.x86 import target as x86
+from rten_aot.targets.riscv.target import RISCV64
+from rten_aot.targets.wasm.target import WASM32
+from rten_aot.targets.x86.target import X86_64
 
+ARCHITECTURES = (X86_64, AARCH64, ARMV7, RISCV64, WASM32)
 _OPTIONS = ("-mcpu", "-mattr", "-mtriple")
-_X86_TRIPLE = "x86_64-unknown-linux-gnu"
-_ARM_TRIPLE = "aarch64-unknown-linux-gnu"
-_ARMV7_TRIPLE = "armv7-unknown-linux-gnueabihf"
 
 
 def descriptions() -> dict[str, str]:
     """The names that ``get_machine`` takes, each with a few words on what it is."""
+    baseline = _architecture(host.triple()).baseline
     return {
-        "llvm": f"a safe choice for this computer's architecture ({_baseline(host.arch())})",
+        "llvm": f"a safe choice for this computer's architecture ({baseline})",
         "native": "exactly this computer",
-        **x86.NAMED,
-        **{name: text for name, (_, text) in (*arm.NAMED.items(), *arm.ARMV7.items())},
+        **{name: _described(named) for a in ARCHITECTURES for name, named in a.named.items()},
     }
+
+
+def _described(named: Named) -> str:
+    return named.text if named.cores is None else f"{named.text}, {named.cores} cores"
 
 
 def names() -> list[str]:
@@ -41,6 +48,7 @@ def get_machine(
     mcpu: str | None = None,
     mattr: str | Sequence[str] | None = None,
     mtriple: str | None = None,
+    libc: Libc | None = None,
 ) -> Machine:
     """The machine that ``target`` names.
 
@@ -51,6 +59,7 @@ def get_machine(
             fifteen years (x86-64-v2) or any 64-bit Arm.
         mattr: features to add or leave out, ``+a,-b`` or a list of such words.
         mtriple: the system, as LLVM names it.
+        libc: the C library of the Linux system, in place of what the triple says.
 
     Raises:
         TargetError: a name is unknown or the machine is not supported.
@@ -61,25 +70,28 @@ def get_machine(
     words = [] if mattr is None else [mattr] if isinstance(mattr, str) else list(mattr)
     words += [options["-mattr"]] if "-mattr" in options else []
     attrs = _attributes(words)
-    triple, cpu = _named(kind)
+    architecture, named = _find(kind)
+    triple = host.triple() if architecture is None else architecture.triple
     if mtriple is not None:
-        if cpu is not None and _arch(mtriple) != _arch(triple):
+        if architecture is not None and not architecture.has_triple(mtriple):
             raise TargetError(f'target "{kind}" is no CPU of "{mtriple}"')
         triple = mtriple
-    arch = _arch(triple)
-    cpu = mcpu or cpu or _baseline(arch)
-    extra: tuple[str, ...] = ()
-    caches = None
-    if cpu == "native":
-        if arch != host.arch():
-            raise TargetError(
-                f'-mcpu=native is this computer\'s CPU ({host.arch()}), which is not of "{triple}"',
-                hint="name the CPU that the model is to run on",
-            )
-        cpu, extra = _native(arch, triple)
+    if libc is not None:
+        triple = _with_libc(triple, libc)
+    architecture = architecture or _architecture(triple)
+    native = mcpu == "native" or (kind == "native" and mcpu is None)
+    caches = named.caches if named and not mcpu else None
+    extra = named.attrs if named else ()
+    if native:
+        cpu, extra = _native(architecture, triple)
         caches = host.caches()
-    _check_cpu(cpu, triple)
-    return _machine(triple, cpu, _merge(extra, attrs, cpu, triple), caches)
+    else:
+        cpu = mcpu or (named.cpu if named else architecture.baseline)
+        _check_cpu(cpu, architecture, triple)
+    added = _merge(extra, attrs, architecture, triple)
+    plain = named is not None and not mcpu and not attrs
+    name = kind if plain else " ".join((cpu, *added))
+    return _machine(architecture, triple, name, cpu, added, caches)
 
 
 def _split(target: str) -> tuple[str, dict[str, str]]:
@@ -104,18 +116,13 @@ def _split(target: str) -> tuple[str, dict[str, str]]:
     return words[0], options
 
 
-def _named(kind: str) -> tuple[str, str | None]:
-    """Triple and CPU of a name; no CPU for plain ``llvm``."""
-    if kind == "llvm":
-        return host.triple(), None
-    if kind == "native":
-        return host.triple(), "native"
-    if kind in x86.NAMED:
-        return _X86_TRIPLE, kind
-    if kind in arm.NAMED:
-        return _ARM_TRIPLE, arm.NAMED[kind][0]
-    if kind in arm.ARMV7:
-        return _ARMV7_TRIPLE, arm.ARMV7[kind][0]
+def _find(kind: str) -> tuple[Architecture | None, Named | None]:
+    """What a name is in the tables; nothing for ``llvm`` and ``native``, which this computer is."""
+    if kind in ("llvm", "native"):
+        return None, None
+    for architecture in ARCHITECTURES:
+        if kind in architecture.named:
+            return architecture, architecture.named[kind]
     if "," in kind:
         raise TargetError(f'target "{kind}" names several CPUs, where one is wanted')
     raise TargetError(
@@ -128,72 +135,79 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     return f'did you mean "{close[0]}"?' if close else None
 
 
-def _arch(triple: str) -> str:
-    first = triple.split("-", 1)[0].lower()
-    if first in ("x86_64", "amd64"):
-        return "x86_64"
-    if first in ("aarch64", "arm64"):
-        return "aarch64"
-    if first.startswith("armv7"):
-        return "arm"
+def _architecture(triple: str) -> Architecture:
+    for architecture in ARCHITECTURES:
+        if architecture.has_triple(triple):
+            return architecture
     raise TargetError(
-        f'target triple "{triple}": architecture "{first}" is not supported; '
-        "supported: x86_64, aarch64, armv7"
+        f'target triple "{triple}": architecture "{triple.split("-", 1)[0].lower()}" is not '
+        "supported; supported: x86_64, aarch64, armv7, riscv64, wasm32"
     )
 
 
-def _baseline(arch: str) -> str:
-    if arch == "x86_64":
-        return x86.BASELINE
-    return arm.BASELINE if arch == "aarch64" else arm.ARMV7["armv7"][0]
+def _with_libc(triple: str, libc: Libc) -> str:
+    """``x86_64-unknown-linux-gnu``, "musl" --> ``x86_64-unknown-linux-musl``."""
+    changed, count = re.subn(
+        r"(?<=-linux-)(gnu|musl)(?=(eabihf)?$)", "gnu" if libc == "glibc" else libc, triple
+    )
+    if count == 0:
+        raise TargetError(f'--libc: "{triple}" is no Linux with a choice of C libraries')
+    return changed
 
 
-def _feature_table(arch: str) -> Mapping[str, str]:
-    tables = {"x86_64": x86.FEATURES, "aarch64": arm.FEATURES, "arm": arm.ARMV7_FEATURES}
-    return tables[arch]
-
-
-def _llvm_features(triple: str, cpu: str, attrs: Sequence[str] = ()) -> frozenset[str]:
+def _llvm_features(
+    architecture: Architecture, triple: str, cpu: str, attrs: Sequence[str] = ()
+) -> frozenset[str]:
     """All features, in LLVM's names, that LLVM uses for a CPU with attributes."""
     config: dict[str, object] = {"kind": "llvm", "mtriple": triple, "mcpu": cpu}
-    if attrs:
-        config["mattr"] = list(attrs)
+    if architecture.attrs or attrs:
+        config["mattr"] = [*architecture.attrs, *attrs]
     return frozenset(str(f) for f in codegen.llvm_get_cpu_features(Target(config)))
 
 
-def _used_features(triple: str, cpu: str, attrs: Sequence[str] = ()) -> frozenset[str]:
+def _used_features(
+    architecture: Architecture, triple: str, cpu: str, attrs: Sequence[str] = ()
+) -> frozenset[str]:
     """Those of ``_llvm_features`` that some CPUs of the architecture lack."""
-    return _llvm_features(triple, cpu, attrs) & frozenset(_feature_table(_arch(triple)))
+    return _llvm_features(architecture, triple, cpu, attrs) & frozenset(architecture.features)
 
 
-def _native(arch: str, triple: str) -> tuple[str, tuple[str, ...]]:
+def _native(architecture: Architecture, triple: str) -> tuple[str, tuple[str, ...]]:
     """CPU and attributes of this computer.
 
     Virtual machines hide features of the CPU whose name they show, so the flags have the last word:
     if the name promises more, the best general level that the flags hold takes its place.
     """
-    present = host.features(_feature_table(arch))
+    if architecture is not _architecture(host.triple()):
+        raise TargetError(
+            f'-mcpu=native is this computer\'s CPU ({host.arch()}), which is not of "{triple}"',
+            hint="name the CPU that the model is to run on",
+        )
+
+    def used(cpu: str, attrs: Sequence[str] = ()) -> frozenset[str]:
+        return _used_features(architecture, triple, cpu, attrs)
+
+    present = host.features(architecture.features)
     name = host.cpu_name()
-    if name in _cpus(triple) and _used_features(triple, name) <= present:
+    if name in _cpus(architecture, triple) and used(name) <= present:
         return name, ()
-    levels = x86.LEVELS if arch == "x86_64" else (_baseline(arch),)
-    fitting = [level for level in levels if _used_features(triple, level) <= present]
-    level = fitting[0] if fitting else levels[-1]
+    fitting = [level for level in architecture.levels if used(level) <= present]
+    level = fitting[0] if fitting else architecture.levels[-1]
     extra: tuple[str, ...] = ()
-    for feature in sorted(present - _used_features(triple, level)):
+    for feature in sorted(present - used(level)):
         # To LLVM one feature implies others, of which some may be hidden.
-        if _used_features(triple, level, [*extra, f"+{feature}"]) <= present:
+        if used(level, [*extra, f"+{feature}"]) <= present:
             extra = (*extra, f"+{feature}")
     return level, extra
 
 
-def _cpus(triple: str) -> list[str]:
-    base = Target({"kind": "llvm", "mtriple": triple, "mcpu": _baseline(_arch(triple))})
+def _cpus(architecture: Architecture, triple: str) -> list[str]:
+    base = Target({"kind": "llvm", "mtriple": triple, "mcpu": architecture.baseline})
     return [str(name) for name in codegen.llvm_get_cpu_archlist(base)]
 
 
-def _check_cpu(cpu: str, triple: str) -> None:
-    known = _cpus(triple)
+def _check_cpu(cpu: str, architecture: Architecture, triple: str) -> None:
+    known = _cpus(architecture, triple)
     if cpu not in known:
         raise TargetError(
             f'-mcpu: unknown CPU "{cpu}" for "{triple}"; CPUs: native, {", ".join(known)}',
@@ -209,16 +223,22 @@ def _attributes(words: Sequence[str]) -> list[str]:
     return attrs
 
 
-def _merge(extra: Sequence[str], attrs: Sequence[str], cpu: str, triple: str) -> tuple[str, ...]:
+def _merge(
+    extra: Sequence[str], attrs: Sequence[str], architecture: Architecture, triple: str
+) -> tuple[str, ...]:
     """All attributes, each feature once; later ones win."""
     last: dict[str, str] = {}
     for attr in (*extra, *attrs):
         last.pop(attr[1:], None)
         last[attr[1:]] = attr
     if attrs:
-        known: set[str] = set(_feature_table(_arch(triple)))
+        known: set[str] = set(architecture.features)
         if not {a[1:] for a in attrs} <= known:
-            known |= {f for name in _cpus(triple) for f in _llvm_features(triple, name)}
+            known |= {
+                feature
+                for name in _cpus(architecture, triple)
+                for feature in _llvm_features(architecture, triple, name)
+            }
         for attr in attrs:
             if attr[1:] not in known:
                 raise TargetError(
@@ -229,42 +249,46 @@ def _merge(extra: Sequence[str], attrs: Sequence[str], cpu: str, triple: str) ->
 
 
 def _machine(
-    triple: str, cpu: str, attrs: tuple[str, ...], caches: tuple[int, int] | None
+    architecture: Architecture,
+    triple: str,
+    name: str,
+    cpu: str,
+    attrs: tuple[str, ...],
+    caches: CacheSizes | None,
 ) -> Machine:
-    arch = _arch(triple)
-    features = _used_features(triple, cpu, attrs)
-    abi = None
-    if arch == "x86_64":
-        bits, registers, fma = x86.vector_unit(features)
-        default = x86.CACHES.get(cpu, x86.CACHES[x86.BASELINE])
-    else:
-        bits, registers = arm.NEON if arch == "aarch64" else arm.ARMV7_NEON
-        fma = arch == "aarch64" or "vfp4" in features
-        default = arm.CACHES.get(cpu, arm.CACHES[arm.BASELINE])
-        if triple.endswith("hf"):
-            abi = "hard"
-    l1, l2 = caches or default
+    features = _used_features(architecture, triple, cpu, attrs)
+    unit = architecture.vector_unit(features)
+    # Without "hf" a triple asks for the soft-float calls that LLVM assumes by itself.
+    soft = architecture is ARMV7 and not triple.endswith("hf")
+    l1, l2 = caches or architecture.caches.get(cpu, architecture.caches[architecture.baseline])
     return Machine(
-        name=" ".join((cpu, *attrs)),
+        name=name,
         triple=triple,
         cpu=cpu,
-        attrs=attrs,
+        attrs=(*architecture.attrs, *attrs),
         features=tuple(sorted(features)),
-        vector_bits=bits,
-        vector_registers=registers,
+        vector_bits=unit.bits,
+        vector_registers=unit.registers,
         l1_bytes=l1 * 1024,
         l2_bytes=l2 * 1024,
-        fma=fma,
-        abi=abi,
+        fma=unit.fma,
+        abi=None if soft else architecture.abi,
     )
 
 
 def runs_here(machine: Machine) -> bool:
     """Whether this computer can run code for the machine."""
     try:
-        arch = _arch(machine.triple)
+        architecture = _architecture(machine.triple)
     except TargetError:
         return False
-    if arch != host.arch() or ("linux" in machine.triple) != ("linux" in host.triple()):
+    if architecture is not _architecture(host.triple()):
         return False
-    return frozenset(machine.features) <= host.features(_feature_table(arch))
+    if _system(machine.triple) != _system(host.triple()):
+        return False
+    return frozenset(machine.features) <= host.features(architecture.features)
+
+
+def _system(triple: str) -> tuple[str, ...]:
+    """Operating system and C library, which libraries are made for: ``("linux", "gnu")``."""
+    return tuple(word for word in ("linux", "darwin", "gnu", "musl") if word in triple)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,15 @@ def test_wheel_carries_licence_and_command(wheel: Path) -> None:
         (entry,) = (name for name in names if name.endswith("entry_points.txt"))
         assert "rten-aot = rten_aot.cli:main" in archive.read(entry).decode()
         assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_what_installing_the_runtime_brings(wheel: Path) -> None:
+    """NumPy, and less than a megabyte to download; all else is behind an extra."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        needed = re.findall(r"^Requires-Dist: (.*)$", archive.read(name).decode(), re.M)
+    assert [text.split(">")[0] for text in needed if "extra ==" not in text] == ["numpy"]
+    assert wheel.stat().st_size < 1_000_000
 
 
 def test_installed_tree_works(wheel: Path, tmp_path: Path) -> None:

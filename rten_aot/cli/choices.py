@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rten_aot.cli.parser import Parser, did_you_mean
 from rten_aot.interop.peers import PEERS
-from rten_aot.options import OPT_LEVELS, SUFFIXES, Emit
+from rten_aot.options import LIBCS, OPT_LEVELS, SUFFIXES, Emit, Libc
 
 EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
 
@@ -104,6 +104,15 @@ def emit(text: str) -> Emit:
         if kind == text:
             return kind
     hint = did_you_mean(text, EMITS) or f"; choose from {', '.join(EMITS)}"
+    raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
+
+
+def libc(text: str) -> Libc:
+    """One of the values of --libc."""
+    for name in LIBCS:
+        if name == text:
+            return name
+    hint = did_you_mean(text, LIBCS) or f"; choose from {', '.join(LIBCS)}"
     raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
 
 

@@ -14,14 +14,17 @@ from rten_aot.cli.artifact import read_metadata
 from rten_aot.cli.parser import Parser
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import bytes_text
-from rten_aot.options import default_output
+from rten_aot.options import LIBCS, default_output
 from rten_aot.runtime.abi import DEFAULT_PREFIX
 
 _EPILOG = """\
 examples:
   rten-aot compile model.rten --target llvm -mcpu=native
   rten-aot compile model.rten --target x86-64-v3 --shape x=1,3,224,224 -o fast.so
+  rten-aot compile model.rten --target raspberry-pi-4
   rten-aot compile model.rten --target llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72
+  rten-aot compile model.rten --target wasm32 -o model.wasm
+  rten-aot compile model.rten --emit static --libc musl --symbol-prefix face -o face.a
   rten-aot compile model.rten --target x86-64-v2,x86-64-v3,x86-64-v4
   rten-aot compile model.rten --target cortex-a72 --bundle for-the-board
   rten-aot compile model.rten --dim batch=1 --emit tir -o model.tir
@@ -37,9 +40,13 @@ def main(words: list[str]) -> int:
         for option, value in (("-o", args.output), ("--emit", args.emit)):
             if value is not None:
                 parser.error(f"argument --bundle: not with {option}; it says what is written where")
+        if "wasm32" in choices.target_text(args.target, args):
+            parser.error("argument --bundle: not for wasm32; a module is all that is needed")
         return _bundle(args)
     args.emit = args.emit or "lib"
-    output = args.output or default_output(args.model, args.emit)
+    output = args.output or default_output(
+        args.model, args.emit, choices.target_text(args.target, args)
+    )
     if _same_file(args.model, output):
         parser.error(f'the output "{output}" is the model itself')
     if not output.parent.is_dir():
@@ -89,6 +96,7 @@ def _compile(args: Namespace, output: Path, destination: Path) -> None:
             explain=progress.note if args.explain else None,
             progress=stage,
             symbol_prefix=args.symbol_prefix,
+            libc=args.libc,
             profile=args.profile,
             db=args.db,
             warn=warn,
@@ -114,14 +122,15 @@ def build_parser() -> Parser:
         "--output",
         metavar="OUT",
         type=Path,
-        help="the file to write (default: beside MODEL, with the suffix .so)",
+        help="the file to write (default: beside MODEL, with the suffix .so, or for wasm32 .wasm)",
     )
     choices.add_compile_options(parser, target="llvm")
     add(
         "--emit",
         metavar="STAGE",
         type=choices.emit,
-        help=f"write a stage in place of the library: {', '.join(choices.EMITS)}",
+        help="write, in place of the library, an archive with its header for programs to link "
+        f"(static), or a stage: {', '.join(e for e in choices.EMITS if e != 'static')}",
     )
     add(
         "--bundle",
@@ -134,6 +143,12 @@ def build_parser() -> Parser:
         "--symbol-prefix",
         metavar="P",
         help="what the C functions begin with, in place of rten_aot",
+    )
+    add(
+        "--libc",
+        metavar="NAME",
+        type=choices.libc,
+        help=f"the C library of the Linux that it is for: {', '.join(LIBCS)} (default: glibc)",
     )
     add("--db", metavar="TUNE.json", type=Path, help="use what rten-aot tune found to be fast")
     add("--profile", action="store_true", help="time the kernels, for rten-aot profile")

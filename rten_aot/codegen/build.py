@@ -9,13 +9,14 @@ from pathlib import Path
 
 from tvm import tirx
 
-from rten_aot.codegen.elf import write_weights_object
+from rten_aot.codegen import elf, wasm
 from rten_aot.codegen.entry import Interface, Version, model_source
 from rten_aot.codegen.host import Site, host_module
 from rten_aot.codegen.linearise import build_program
-from rten_aot.codegen.link import link, machine_of
+from rten_aot.codegen.link import Form, link
 from rten_aot.codegen.memory import Lifetime, place
 from rten_aot.codegen.objects import generate_all, raw_kernel
+from rten_aot.codegen.platforms import platform_of
 from rten_aot.codegen.program import Kernel, Program, SourceFunction
 from rten_aot.errors import InternalError
 from rten_aot.targets.base import Machine
@@ -84,9 +85,12 @@ def make_objects(levels: Sequence[Level], folder: Path) -> list[Path]:
     objects = []
     if program.weight_bytes:
         objects.append(folder / "weights.o")
-        write_weights_object(
-            objects[0], program.weights, program.weight_bytes, machine=machine_of(machine.triple)
-        )
+        content = (objects[0], program.weights, program.weight_bytes)
+        instructions = platform_of(machine.triple).machine
+        if instructions == "wasm32":
+            wasm.write_weights_object(*content)
+        else:
+            elf.write_weights_object(*content, machine=instructions)
     for index, level in enumerate(levels):
         own = folder / f"level{index}"
         own.mkdir()
@@ -110,10 +114,10 @@ def make_library(
     output: Path,
     *,
     symbol_prefix: str | None = None,
-    relocatable: bool = False,
+    form: Form = "library",
     stage: Callable[[str], None] = lambda _name: None,
 ) -> None:
-    """Write the shared library, or one relocatable object with the same content.
+    """Write the library, or an object or archive with the same content.
 
     It is for one CPU, or for several, the best first. An existing file is replaced when all has
     gone well.
@@ -133,7 +137,7 @@ def make_library(
             c_sources=[source],
             symbol_prefix=symbol_prefix,
             workdir=folder,
-            relocatable=relocatable,
+            form=form,
             profile=levels[0].code.sites is not None,
             levels=len(levels) > 1,
         )

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rten_aot.errors import InternalError
+from rten_aot.options import Libc
 
 Machine: TypeAlias = Literal["x86_64", "aarch64", "arm", "riscv64"]
 
@@ -40,6 +41,7 @@ _MAX_GLIBC: dict[Machine, tuple[int, ...]] = {
     "riscv64": (2, 27),
 }
 _ALLOWED_LIBRARY = re.compile(r"(libc|libm|libpthread|libdl|ld-linux[\w-]*)\.so\.\d+")
+_MUSL = "libc.so"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def write_weights_object(
     large = machine == "x86_64" and total > _LARGE
     align = _PAGE if total >= 16 * _PAGE else 64
     with open(path, "wb") as file:
-        _write_chunks(file, chunks, total, _PAGE)
+        write_chunks(file, chunks, total, _PAGE)
         strings = b"\0" + symbol.encode() + b"\0"
         info = (1 << 4) | 1  # STB_GLOBAL, STT_OBJECT
         symbols = bytes(elf.symbol_bytes) + elf.symbol(1, info, 2, 1, total)  # 2 = STV_HIDDEN
@@ -126,9 +128,10 @@ def write_weights_object(
         _write_tables(file, elf, machine, sections)
 
 
-def _write_chunks(
+def write_chunks(
     file: BinaryIO, chunks: Iterable[tuple[int, npt.NDArray[Any]]], total: int, start: int
 ) -> None:
+    """Write the chunks, ``total`` bytes from ``start`` on, which become the end of the file."""
     end = 0
     for offset, array in chunks:
         little = (
@@ -252,7 +255,7 @@ def _needed_versions(data: mmap.mmap, offset: int, count: int, strings: int) -> 
     return sorted(versions)
 
 
-def check_library(path: Path, *, symbol_prefix: str = "rten_aot") -> Library:
+def check_library(path: Path, *, symbol_prefix: str = "rten_aot", libc: Libc = "glibc") -> Library:
     """Check that a finished library runs wherever it was promised to; returns what was read.
 
     Raises:
@@ -261,7 +264,7 @@ def check_library(path: Path, *, symbol_prefix: str = "rten_aot") -> Library:
     """
     library = read_library(path)
     limit = _MAX_GLIBC[library.machine]
-    faults = [f"needs {name}" for name in library.needed if not _ALLOWED_LIBRARY.fullmatch(name)]
+    faults = [f"needs {name}" for name in library.needed if not _is_libc(name, libc)]
     for version in library.versions:
         number = re.fullmatch(r"GLIBC_(\d+(?:\.\d+)*)", version)
         if number is None or tuple(map(int, number[1].split("."))) > limit:
@@ -272,3 +275,7 @@ def check_library(path: Path, *, symbol_prefix: str = "rten_aot") -> Library:
     if faults:
         raise InternalError(f"the linked library {', '.join(faults)}")
     return library
+
+
+def _is_libc(name: str, libc: Libc) -> bool:
+    return name == _MUSL if libc == "musl" else _ALLOWED_LIBRARY.fullmatch(name) is not None

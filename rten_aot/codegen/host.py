@@ -73,6 +73,15 @@ def _seq(stmts: list[tirx.Stmt]) -> tirx.Stmt:
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
 
 
+def _leave() -> tirx.Stmt:
+    return tirx.Return(tirx.IntImm("int32", 0))
+
+
+def _leave_if_failed() -> tirx.Stmt:
+    failed = tirx.call_extern("int32", "rten_aot_failed")
+    return tirx.IfThenElse(tirx.NE(failed, tirx.IntImm("int32", 0)), _leave(), None)
+
+
 def _array(name: str, data: tirx.Var, dtype: str, size: int) -> tuple[tirx.Buffer, tirx.Stmt]:
     buffer = tirx.decl_buffer((tirx.IntImm("int64", max(size, 1)),), dtype, name=name)
     return buffer, tirx.DeclBuffer(buffer, data=data)
@@ -139,7 +148,7 @@ class _MainEmitter:
                 pointer = _pointer(f"dynamic{len(self.dynamic)}")
                 self.dynamic[id(storage)] = pointer
                 memory = tirx.call_extern("handle", "rten_aot_alloc", _checked(storage))
-                return [tirx.Bind(pointer, _typed(memory, "uint8"))]
+                return [tirx.Bind(pointer, _typed(memory, "uint8")), _leave_if_failed()]
             case ir.Publish(slot, value):
                 return [_store(self.slots, slot, value)]
             case ir.Recall(var, slot):
@@ -162,8 +171,7 @@ class _MainEmitter:
                 node = self.program.checks[check].node
                 failure = tirx.Evaluate(fail(Failure.CHECK, node, tirx.const(check, "int64")))
                 # Kernels after it may rely on the condition.
-                leave = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_check"))
-                return [tirx.IfThenElse(tirx.Not(condition), _seq([failure, leave]), None)]
+                return [tirx.IfThenElse(tirx.Not(condition), _seq([failure, _leave()]), None)]
             case ir.If(condition, dtype, then, otherwise):
                 return self._if(condition, dtype, then, otherwise)
             case ir.Append(target, source, size, slot):
@@ -180,13 +188,12 @@ class _MainEmitter:
         return tirx.Evaluate(call)
 
     def _measure(self, sizes: Sequence[tirx.Var], storage: ir.Storage) -> list[tirx.Stmt]:
-        # A run that has failed may have computed anything, which must not be used as sizes.
-        leave_if_failed = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_check"))
         self.count += 1
         pointer = _pointer(f"counts{self.count}", "int64")
         buffer, declare = _array(f"measured{self.count}", pointer, "int64", len(sizes))
         return [
-            leave_if_failed,
+            # A run that has failed may have computed anything, which must not be used as sizes.
+            _leave_if_failed(),
             tirx.Bind(pointer, _typed(self._address(storage), "int64")),
             declare,
             *(tirx.Bind(size, _load(buffer, i)) for i, size in enumerate(sizes)),
@@ -219,19 +226,18 @@ class _MainEmitter:
         again = tirx.And(done < step.limit, tirx.NE(_load(flag, 0), tirx.const(0, step.dtype)))
         count = tirx.BufferStore(number, tirx.Cast("int32", done), [tirx.IntImm("int64", 0)])
         after = _store(self.slots, step.slot, done + tirx.const(1, "int64"))
-        # A body that has failed may never come to an end.
-        leave = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_check"))
         return [
             tirx.Bind(flag_at, _typed(self._address(step.condition), step.dtype)),
             tirx.Bind(number_at, _typed(self._address(step.number), "int32")),
             declare_flag,
             declare_number,
             _store(self.slots, step.slot, tirx.const(0, "int64")),
-            tirx.While(again, _seq([count, *self._steps(step.body), after, leave])),
+            # A body that has failed may never come to an end.
+            tirx.While(again, _seq([count, *self._steps(step.body), after, _leave_if_failed()])),
         ]
 
     def _copy(self, target: tirx.Expr, source: tirx.Expr, size: tirx.Expr) -> list[tirx.Stmt]:
-        copy = tirx.Evaluate(tirx.call_extern("handle", "memcpy", target, source, size))
+        copy = tirx.Evaluate(tirx.call_extern("int32", "rten_aot_copy", target, source, size))
         twice = size * tirx.const(2, "int64")
         return self._timed(copy, COPY, (), Work(tirx.const(0, "int64"), twice))
 

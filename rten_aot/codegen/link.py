@@ -1,4 +1,4 @@
-"""From objects and C text to a shared library, by the clang and lld inside the ``ziglang`` package.
+"""From objects and C text to a library, by the clang and lld inside the ``ziglang`` package.
 
 No compiler or library of the machine takes part, so the same input gives the same bytes everywhere
 and the result runs on old systems.
@@ -18,10 +18,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast, get_args
+from typing import Literal, TypeAlias
 
-from rten_aot.codegen.elf import Machine, check_library
+from rten_aot.codegen.elf import check_library
 from rten_aot.codegen.localize import localize
+from rten_aot.codegen.platforms import WASM, Platform, platform_of
+from rten_aot.codegen.wasm import check_module
 from rten_aot.errors import InternalError, LinkError
 
 NATIVE = Path(__file__).resolve().parent / "native"
@@ -35,15 +37,9 @@ _PROFILE_FUNCTIONS = ("peak", "profile")
 _PROFILE_MACRO = "-DRTEN_PROFILE"
 _LEVELS_MACRO = "-DRTEN_LEVELS"
 
-# zig's name of the target with the oldest C library it is built for, and further options. Without
-# -rtlib=none zig builds its own compiler-rt, which takes seconds once; ARM needs its 64-bit
-# division, RISC-V its half-precision conversions.
-_TARGETS: dict[Machine, tuple[str, ...]] = {
-    "x86_64": ("-target", "x86_64-linux-gnu.2.17", "-rtlib=none"),
-    "aarch64": ("-target", "aarch64-linux-gnu.2.17", "-rtlib=none"),
-    "arm": ("-target", "arm-linux-gnueabihf.2.17"),
-    "riscv64": ("-target", "riscv64-linux-gnu.2.27"),
-}
+Form: TypeAlias = Literal["library", "object", "archive"]
+"""A library to load (for WebAssembly a module), or an object to link, alone or in an archive."""
+
 _COMPILE = ("-O2", "-g0", "-std=gnu11", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fPIC")
 _LINK = (
     "-shared",
@@ -53,24 +49,9 @@ _LINK = (
     "-Wl,--gc-sections",
     "-Wl,--no-undefined",
 )
-
-
-def machine_of(triple: str) -> Machine:
-    """The machine of an LLVM triple such as ``aarch64-unknown-linux-gnu``.
-
-    Raises:
-        LinkError: libraries for this triple cannot be linked.
-    """
-    arch, _, system = triple.partition("-")
-    for machine in get_args(Machine):
-        if arch == machine and machine != "arm" and system.endswith("linux-gnu"):
-            return cast(Machine, machine)
-    if re.fullmatch(r"arm(v7\w*)?", arch) and system.endswith("linux-gnueabihf"):
-        return "arm"
-    raise LinkError(
-        f'linking for "{triple}" is not supported; supported: '
-        "x86_64, aarch64 and riscv64 with -linux-gnu, armv7 with -linux-gnueabihf"
-    )
+# The stack is that of a thread of the native runtime (pool.c).
+_LINK_WASM = ("-mexec-model=reactor", "-s", "-Wl,--gc-sections", "-Wl,-z,stack-size=1048576")
+_WASM_EXPORTS = ("malloc", "free")
 
 
 def link(
@@ -83,11 +64,11 @@ def link(
     soname: str | None = None,
     symbol_prefix: str | None = None,
     workdir: Path | None = None,
-    relocatable: bool = False,
+    form: Form = "library",
     profile: bool = False,
     levels: bool = False,
 ) -> None:
-    """Link a model's objects, its generated C text and the C runtime to the library ``output``.
+    """Link a model's objects, its generated C text and the C runtime to ``output``.
 
     ``output`` is replaced in one step when all went well, and left alone otherwise.
 
@@ -98,53 +79,82 @@ def link(
         triple: the LLVM triple that the objects were built for.
         c_sources: C files, which find ``rten_aot_internal.h`` by its name.
         include_dirs: further folders of headers.
-        soname: by default the file name of ``output``.
+        soname: by default the file name of ``output``; modules have none.
         symbol_prefix: what the exported functions begin with, in place of ``rten_aot``.
         workdir: an existing folder for temporary files that the caller removes.
-        relocatable: make one object with the same content, for another linker to take in; it
-            defines the C interface and no other names.
+        form: an object has all that the library has, for another linker to take in; it defines
+            the C interface and no other names. There are none for WebAssembly.
         profile: the host program times its steps; the C interface has two functions more.
         levels: the generated C text has a descriptor for each of several CPUs.
 
     Raises:
-        LinkError: the linker is not installed, or failed.
+        LinkError: the linker is not installed, or failed, or cannot do this for the triple.
         InternalError: the library would not run where it should.
         OSError: the output's folder cannot be written.
     """
     prefix = (symbol_prefix or DEFAULT_PREFIX).rstrip("_")
     if not re.fullmatch(r"[A-Za-z_]\w*", prefix):
         raise LinkError(f'symbol prefix "{symbol_prefix}" is not a C identifier')
-    machine = machine_of(triple)
+    platform = platform_of(triple)
+    check_form(platform, form)
     destination = output.resolve()
     temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     with contextlib.ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rten-aot-")))
         stack.callback(temporary.unlink, missing_ok=True)
-        zig = _Zig(machine, workdir)
+        zig = _Zig(platform, workdir)
         functions = (*_FUNCTIONS, *_PROFILE_FUNCTIONS) if profile else _FUNCTIONS
         exports = [f"{prefix}_{name}" for name in functions]
         macros = [m for m, on in ((_PROFILE_MACRO, profile), (_LEVELS_MACRO, levels)) if on]
-        form = ["-r"] if relocatable else _library_options(workdir, soname or output.name, exports)
-        zig.run(
-            *form,
+        made = temporary if form != "archive" else workdir.resolve() / f"{prefix}.o"
+        zig.compile(
+            *_form_options(platform, form, workdir, soname or output.name, exports),
             *macros,
             *(f"-I{folder.resolve()}" for folder in (NATIVE, *include_dirs)),
             *(str(path.resolve()) for path in (*objects, *c_sources)),
             str(zig.runtime_object(prefix, macros)),
             "-o",
-            str(temporary),
+            str(made),
         )
-        if relocatable:
-            localize(temporary, set(exports))
+        if form != "library":
+            localize(made, set(exports))
+        elif platform.machine == WASM:
+            check_module(made, symbol_prefix=prefix, profile=profile)
+            made.chmod(0o644)  # the linker takes it for a program
         else:
-            library = check_library(temporary, symbol_prefix=prefix)
-            if library.machine != machine:
-                raise InternalError(f"the linked library is for {library.machine}, not {machine}")
+            _check_elf(made, platform, prefix)
+        if form == "archive":
+            zig.run("ar", "rcsD", str(temporary), str(made))
         os.replace(temporary, destination)
 
 
-def _library_options(workdir: Path, soname: str, exports: Sequence[str]) -> list[str]:
+def check_form(platform: Platform, form: Form) -> None:
+    """Refuse what cannot be linked.
+
+    Raises:
+        LinkError: objects of this platform cannot go into other programs.
+    """
+    if platform.machine == WASM and form != "library":
+        raise LinkError(
+            "objects for WebAssembly are not supported, only modules",
+            hint="each model as a module of its own",
+        )
+
+
+def _check_elf(path: Path, platform: Platform, prefix: str) -> None:
+    library = check_library(path, symbol_prefix=prefix, libc=platform.libc or "glibc")
+    if library.machine != platform.machine:
+        raise InternalError(f"the linked library is for {library.machine}, not {platform.machine}")
+
+
+def _form_options(
+    platform: Platform, form: Form, workdir: Path, soname: str, exports: Sequence[str]
+) -> list[str]:
+    if form != "library":
+        return ["-r"]
+    if platform.machine == WASM:
+        return [*_LINK_WASM, *(f"-Wl,--export={name}" for name in (*exports, *_WASM_EXPORTS))]
     script = workdir.resolve() / "exports.map"
     names = " ".join(f"{name};" for name in exports)
     script.write_text(f"{{ global: {names} local: *; }};\n", encoding="utf-8")
@@ -163,16 +173,21 @@ def c_header(symbol_prefix: str | None = None) -> str:
 
 
 class _Zig:
-    """zig as a compiler and linker for one machine."""
+    """zig as a compiler and linker for one platform."""
 
-    def __init__(self, machine: Machine, workdir: Path) -> None:
+    def __init__(self, platform: Platform, workdir: Path) -> None:
         self._command = _find_zig()
-        self._target = _TARGETS[machine]
+        self._platform = platform
         self._cache = _cache_dir()
         self._workdir = workdir
 
-    def run(self, *arguments: str) -> None:
-        command = [*self._command, "cc", *self._target, *_COMPILE, *arguments]
+    def compile(self, *arguments: str) -> None:
+        """Run clang for the platform."""
+        self.run("cc", *self._platform.zig, *_COMPILE, *arguments)
+
+    def run(self, tool: str, *arguments: str) -> None:
+        """Run one of zig's tools."""
+        command = [*self._command, tool, *arguments]
         environment = {
             **os.environ,
             # What zig builds once: the stubs of the C library. What it builds of a model's own
@@ -194,7 +209,7 @@ class _Zig:
         )
         if done.returncode != 0:
             raise LinkError(
-                f"zig cc failed with exit code {done.returncode}\n"
+                f"zig {tool} failed with exit code {done.returncode}\n"
                 f"{_useful(done.stdout)}\ncommand: {shlex.join(command)}"
             )
 
@@ -206,7 +221,7 @@ class _Zig:
             options += [f"-Drten_aot_{name}={prefix}_{name}" for name in names]
         sources = sorted(NATIVE.glob("*.c"))
         digest = hashlib.sha256()
-        for text in (_zig_version(), *self._target, *_COMPILE, *options):
+        for text in (_zig_version(), *self._platform.zig, *_COMPILE, *options):
             digest.update(text.encode() + b"\0")
         for path in (*sources, *sorted(NATIVE.glob("*.h")), _HEADER):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -216,11 +231,22 @@ class _Zig:
         cached.parent.mkdir(exist_ok=True)
         temporary = cached.with_name(f".{cached.name}.{os.getpid()}.tmp")
         try:
-            self.run("-r", *options, *map(str, sources), "-o", str(temporary))
+            self._join(options, sources, temporary)
             os.replace(temporary, cached)
         finally:
             temporary.unlink(missing_ok=True)
         return cached
+
+    def _join(self, options: Sequence[str], sources: Sequence[Path], output: Path) -> None:
+        """Compile the sources to one object."""
+        if self._platform.machine != WASM:
+            self.compile("-r", *options, *map(str, sources), "-o", str(output))
+            return
+        # Here zig's -r leaves out all sources but one.
+        objects = [str(self._workdir.resolve() / f"{source.stem}.o") for source in sources]
+        for source, made in zip(sources, objects, strict=True):
+            self.compile("-c", *options, str(source), "-o", made)
+        self.run("wasm-ld", "-r", *objects, "-o", str(output))
 
 
 def _find_zig() -> list[str]:

@@ -81,9 +81,11 @@ def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> 
     # indices to 32 bits would hide from the code generator that vector accesses are contiguous.
     passes = tvm.transform.Sequential(
         [
-            tirx.transform.BindTarget(tvm.target.Target(target, host=target)),
             tirx.transform.FlattenBuffer(),
+            # Before the target is known: one that has scalable vectors would get loops over them in
+            # place of vectors of the length that the schedule chose.
             tirx.transform.VectorizeLoop(True),
+            tirx.transform.BindTarget(tvm.target.Target(target, host=target)),
             tirx.transform.StorageRewrite(),
             tirx.transform.UnrollLoop(),
             s_tir.transform.RewriteUnsafeSelect(),

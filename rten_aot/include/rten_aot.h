@@ -80,7 +80,9 @@ typedef struct {
   int32_t num_threads;
   int32_t device_id; /* GPU artifacts; 0 on CPUs */
   uint32_t flags;    /* none defined yet: 0 */
-  uint64_t seed;     /* of random operators; 0 = a different one for every handle */
+  /* Of random operators; 0 = a different one for every handle (in WebAssembly, the same ones for
+     every instance of a module). */
+  uint64_t seed;
   void *stream;      /* GPU artifacts; NULL on CPUs */
   /* Memory for intermediate results, 64-byte aligned, used by this handle alone while it lives;
      its size is "sizes"."workspace" of the metadata. NULL = the library allocates. */

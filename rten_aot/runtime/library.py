@@ -119,6 +119,10 @@ def _check_file(path: Path) -> None:
         raise ModelLoadError(
             f"{path}: is a model that was not compiled yet\nhint: rten-aot compile {path}"
         )
+    if head[:4] == b"\0asm":
+        raise ModelLoadError(
+            f"{path}: was compiled for WebAssembly, which wasmtime, Node.js and browsers load"
+        )
     if head[:4] != b"\x7fELF":
         raise ModelLoadError(f"{path}: not a library that rten-aot compiled")
     machine, own = _machine(head), _own_machine()

@@ -1,81 +1,133 @@
-"""Tables of Arm machines.
+"""Tables of Arm machines, 64 and 32 bits.
 
-Cache sizes are those of Arm's technical reference manuals (https://developer.arm.com), for the
-level 2 cache one core's share of the usual configuration.
+Cache sizes of a CPU are those of Arm's technical reference manuals (https://developer.arm.com), for
+the level 2 cache one core's share of the usual configuration; those of a board are from its source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from rten_aot.targets.architecture import Architecture, CacheSizes, Named, VectorUnit
 
-BASELINE = "generic"
-"""ARMv8-A with NEON, which every aarch64 Linux has."""
+_ARM = "https://developer.arm.com"
+_RASPBERRY = "https://www.raspberrypi.com/documentation/computers/processors.html"
+_GRAVITON = "https://github.com/aws/aws-graviton-getting-started"
 
-NAMED: Mapping[str, tuple[str, str]] = {
-    "aarch64": ("generic", "any 64-bit Arm CPU"),
-    "cortex-a53": ("cortex-a53", "Raspberry Pi 3, many boards"),
-    "cortex-a55": ("cortex-a55", "RK3566, RK3568"),
-    "cortex-a72": ("cortex-a72", "Raspberry Pi 4, AWS Graviton1"),
-    "cortex-a76": ("cortex-a76", "Raspberry Pi 5, RK3588"),
-    "cortex-a78": ("cortex-a78", "phones and Jetson Orin (Cortex-A78AE)"),
-    "neoverse-n1": ("neoverse-n1", "AWS Graviton2, Ampere Altra"),
-    "neoverse-v1": ("neoverse-v1", "AWS Graviton3"),
-    "neoverse-v2": ("neoverse-v2", "AWS Graviton4, NVIDIA Grace"),
-}
-"""Machines that can be asked for by name alone: LLVM's name of the CPU, and where it is found."""
+_NAMED = {
+    "aarch64": Named("any 64-bit Arm CPU", "generic", _ARM),
+    "cortex-a53": Named("Raspberry Pi 3, many boards", "cortex-a53", _ARM),
+    "cortex-a55": Named("RK3566, RK3568", "cortex-a55", _ARM),
+    "cortex-a72": Named("Raspberry Pi 4, AWS Graviton1", "cortex-a72", _ARM),
+    "cortex-a76": Named("Raspberry Pi 5, RK3588", "cortex-a76", _ARM),
+    "cortex-a78": Named("phones", "cortex-a78", _ARM),
+    "neoverse-n1": Named("AWS Graviton2, Ampere Altra", "neoverse-n1", _ARM),
+    "neoverse-v1": Named("AWS Graviton3", "neoverse-v1", _ARM),
+    "neoverse-v2": Named("AWS Graviton4, NVIDIA Grace", "neoverse-v2", _ARM),
+    "raspberry-pi-3": Named(
+        "Raspberry Pi 3 and Zero 2 W with a 64-bit system", "cortex-a53", _RASPBERRY,
+        caches=(32, 128), cores=4,
+    ),
+    "raspberry-pi-4": Named(
+        "Raspberry Pi 4 and 400 with a 64-bit system", "cortex-a72", _RASPBERRY,
+        caches=(32, 256), cores=4,
+    ),
+    "raspberry-pi-5": Named(
+        "Raspberry Pi 5 and 500 with a 64-bit system", "cortex-a76", _RASPBERRY,
+        caches=(64, 512), cores=4,
+    ),
+    "jetson-orin": Named(
+        "the CPU of NVIDIA Jetson Orin Nano, NX and AGX", "cortex-a78ae",
+        "NVIDIA Jetson AGX Orin Series Technical Brief 1.2", caches=(64, 256),
+    ),
+    "graviton2": Named("AWS instances such as C6g", "neoverse-n1", _GRAVITON, caches=(64, 1024)),
+    "graviton3": Named("AWS instances such as C7g", "neoverse-v1", _GRAVITON, caches=(64, 1024)),
+    # The big cores' caches: they do most of the work. The small ones, Cortex-A55, have all the
+    # features too.
+    "rockchip-rk3588": Named(
+        "Rockchip RK3588 and RK3588S: Rock 5, Orange Pi 5", "cortex-a76",
+        "Rockchip RK3588 datasheet 1.6, section 1.2.1", caches=(64, 512), cores=8,
+    ),
+    "beagleplay": Named(
+        "BeaglePlay (TI AM625)", "cortex-a53", "https://www.ti.com/lit/gpn/am625",
+        caches=(32, 128), cores=4,
+    ),
+}  # fmt: skip
 
-ARMV7: Mapping[str, tuple[str, str]] = {
-    "armv7": ("cortex-a7", "32-bit Arm with NEON and VFPv4, hard-float"),
-}
-"""The same for 32-bit systems."""
+_ARMV7 = {
+    "armv7": Named("any 32-bit Arm CPU with NEON and VFPv4, hard float", "cortex-a7", _ARM),
+    "raspberry-pi-32": Named(
+        "Raspberry Pi 2, 3, 4 and Zero 2 W with a 32-bit system", "cortex-a7", _RASPBERRY,
+        caches=(32, 128), cores=4,
+    ),
+}  # fmt: skip
 
-CACHES: Mapping[str, tuple[int, int]] = {
+_CACHES: dict[str, CacheSizes] = {
     "generic": (32, 128),
-    "cortex-a7": (32, 128),
     "cortex-a53": (32, 128),
     "cortex-a55": (32, 128),
     "cortex-a72": (32, 256),
     "cortex-a76": (64, 512),
     "cortex-a78": (64, 512),
+    "cortex-a78ae": (64, 256),
     "neoverse-n1": (64, 1024),
     "neoverse-n2": (64, 1024),
     "neoverse-v1": (64, 1024),
     "neoverse-v2": (64, 2048),
 }
-"""Level 1 data and level 2 caches of one core in KiB, by LLVM's name of the CPU."""
 
-FEATURES: Mapping[str, str] = {
-    "aes": "aes",
+_ARMV7_CACHES: dict[str, CacheSizes] = {
+    "cortex-a7": (32, 128),
+    "cortex-a53": (32, 128),
+    "cortex-a72": (32, 256),
+}
+
+# Without those that need intrinsics (aes, sha2, crc and the like): LLVM counts them among the
+# features of CPUs, such as those of the Raspberry Pi, that were built without.
+_FEATURES = {
     "bf16": "bf16",
     "complxnum": "fcma",
-    "crc": "crc32",
     "dotprod": "asimddp",
-    "fp16fml": "asimdfhm",
+    "fp16fml": "asimdhfm",
     "fullfp16": "asimdhp",
     "i8mm": "i8mm",
-    "jsconv": "jscvt",
     "lse": "atomics",
     "rcpc": "lrcpc",
     "rdm": "asimdrdm",
-    "sha2": "sha2",
     "sha3": "sha3",
-    "sm4": "sm4",
     "sve": "sve",
     "sve2": "sve2",
 }
-"""Features that the code generator may use by itself and that not every aarch64 CPU has: LLVM's
-name to the flag in Linux's /proc/cpuinfo."""
 
-ARMV7_FEATURES: Mapping[str, str] = {
-    "d32": "vfpd32",
+# All 32 registers ("d32") come with NEON; 64-bit kernels do not tell 32-bit programs of them.
+_ARMV7_FEATURES = {
     "hwdiv-arm": "idiva",
     "hwdiv": "idivt",
     "neon": "neon",
     "vfp3": "vfpv3",
     "vfp4": "vfpv4",
 }
-"""The same for 32-bit Arm."""
 
-NEON = (128, 32)
-"""Bits of a vector and number of vector registers on aarch64."""
-ARMV7_NEON = (128, 16)
+AARCH64 = Architecture(
+    name="aarch64",
+    first="aarch64|arm64",
+    triple="aarch64-unknown-linux-gnu",
+    # ARMv8-A with NEON, which every aarch64 Linux has.
+    baseline="generic",
+    named=_NAMED,
+    caches=_CACHES,
+    features=_FEATURES,
+    vector_unit=lambda features: VectorUnit(128, 32, fma=True),
+    levels=("generic",),
+)
+
+ARMV7 = Architecture(
+    name="arm",
+    first=r"armv7\w*",
+    triple="armv7-unknown-linux-gnueabihf",
+    baseline="cortex-a7",
+    named=_ARMV7,
+    caches=_ARMV7_CACHES,
+    features=_ARMV7_FEATURES,
+    vector_unit=lambda features: VectorUnit(128, 16, fma="vfp4" in features),
+    levels=("cortex-a7",),
+    abi="hard",
+)

@@ -1,28 +1,30 @@
 """Tables of x86-64 machines.
 
-Levels v2 to v4 are those of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI). Cache
-sizes are those of the vendors' optimisation manuals: the smallest of the CPUs that a level stands
-for, or of the named microarchitecture.
+Cache sizes are those of the vendors' optimisation manuals: the smallest of the CPUs that a level
+stands for, or of the named microarchitecture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from rten_aot.targets.architecture import Architecture, CacheSizes, Named, VectorUnit
 
-BASELINE = "x86-64-v2"
-"""What plain ``llvm`` means: CPUs from about 2009 on. Without SSE4.1 rounding is a library call."""
+_LEVELS = "https://gitlab.com/x86-psABIs/x86-64-ABI"
 
-LEVELS = ("x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64")
-"""From the best to the one that every x86-64 CPU has."""
-
-NAMED: Mapping[str, str] = {
-    "x86-64-v2": "SSE4.2: Intel from Nehalem (2008), AMD from Bulldozer (2011) on",
-    "x86-64-v3": "AVX2 and FMA: Intel from Haswell (2013), AMD from Excavator (2015) on",
-    "x86-64-v4": "AVX-512: Intel Xeon from Skylake-SP (2017), AMD from Zen 4 (2022) on",
+_NAMED = {
+    "x86-64-v2": Named(
+        "SSE4.2: Intel from Nehalem (2008), AMD from Bulldozer (2011) on", "x86-64-v2", _LEVELS
+    ),
+    "x86-64-v3": Named(
+        "AVX2 and FMA: Intel from Haswell (2013), AMD from Excavator (2015) on",
+        "x86-64-v3",
+        _LEVELS,
+    ),
+    "x86-64-v4": Named(
+        "AVX-512: Intel Xeon from Skylake-SP (2017), AMD from Zen 4 (2022) on", "x86-64-v4", _LEVELS
+    ),
 }
-"""Machines that can be asked for by name alone; each is the LLVM CPU of that name."""
 
-CACHES: Mapping[str, tuple[int, int]] = {
+_CACHES: dict[str, CacheSizes] = {
     "x86-64": (32, 256),
     "x86-64-v2": (32, 256),
     "x86-64-v3": (32, 256),
@@ -47,11 +49,11 @@ CACHES: Mapping[str, tuple[int, int]] = {
     "znver4": (32, 1024),
     "znver5": (48, 1024),
 }
-"""Level 1 data and level 2 caches of one core in KiB, by LLVM's name of the CPU."""
 
-FEATURES: Mapping[str, str] = {
+# Without those that need intrinsics (aes, sha and the like), which some CPUs of a name were sold
+# without.
+_FEATURES = {
     "adx": "adx",
-    "aes": "aes",
     "avx": "avx",
     "avx2": "avx2",
     "avx512bf16": "avx512_bf16",
@@ -80,29 +82,36 @@ FEATURES: Mapping[str, str] = {
     "gfni": "gfni",
     "lzcnt": "abm",
     "movbe": "movbe",
-    "pclmul": "pclmulqdq",
     "popcnt": "popcnt",
     "prfchw": "3dnowprefetch",
     "sahf": "lahf_lm",
-    "sha": "sha_ni",
     "sse3": "pni",
     "sse4.1": "sse4_1",
     "sse4.2": "sse4_2",
     "sse4a": "sse4a",
     "ssse3": "ssse3",
     "tbm": "tbm",
-    "vaes": "vaes",
-    "vpclmulqdq": "vpclmulqdq",
     "xop": "xop",
 }
-"""Features that the code generator may use by itself and that not every x86-64 CPU has: LLVM's name
-to the flag in Linux's /proc/cpuinfo."""
 
 
-def vector_unit(features: frozenset[str]) -> tuple[int, int, bool]:
-    """Bits of a vector, number of vector registers, and whether there is fused multiply-add."""
+def _vector_unit(features: frozenset[str]) -> VectorUnit:
     fma = "fma" in features
     if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= features:
-        return 512, 32, fma
+        return VectorUnit(512, 32, fma)
     # AVX alone has no vectors of 256 bits for integers.
-    return (256 if "avx2" in features else 128), 16, fma
+    return VectorUnit(256 if "avx2" in features else 128, 16, fma)
+
+
+X86_64 = Architecture(
+    name="x86_64",
+    first="x86_64|amd64",
+    triple="x86_64-unknown-linux-gnu",
+    # CPUs from about 2009 on. Without SSE4.1 rounding is a library call.
+    baseline="x86-64-v2",
+    named=_NAMED,
+    caches=_CACHES,
+    features=_FEATURES,
+    vector_unit=_vector_unit,
+    levels=("x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"),
+)

@@ -160,6 +160,12 @@ def test_what_does_not_go_with_it(words: tuple[str, str], option: str, command: 
     assert not Path("kit").exists()
 
 
+def test_a_module_needs_no_bundle(command: Command) -> None:
+    done = command("compile", "m.rten", "--bundle", "kit", "--target", "wasm32")
+    assert done.code == 2
+    assert "argument --bundle: not for wasm32; a module is all that is needed" in done.err
+
+
 def test_no_model(tmp_path: Path, command: Command) -> None:
     done = command("compile", tmp_path / "none.rten", "--bundle", tmp_path / "kit")
     assert done.code == 1

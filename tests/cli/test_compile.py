@@ -33,6 +33,7 @@ def test_defaults(command: Command, driver: FakeDriver) -> None:
         "emit": "lib",
         "explain": None,
         "symbol_prefix": None,
+        "libc": None,
         "profile": False,
         "db": None,
     }
@@ -133,8 +134,14 @@ def test_warnings_are_shown(command: Command, driver: FakeDriver) -> None:
         ("--emit rlax", 'argument --emit: "rlax" is not known; did you mean "relax"?'),
         (
             "--emit x86",
-            'argument --emit: "x86" is not known; choose from relax, tir, llvm, asm, obj, header',
+            'argument --emit: "x86" is not known; choose from relax, tir, llvm, asm, obj, static, '
+            "header",
         ),
+        (
+            "--target wasm32 --bundle d",
+            "argument --bundle: not for wasm32; a module is all that is needed",
+        ),
+        ("--libc bionic", 'argument --libc: "bionic" is not known; choose from glibc, musl'),
         ("-o m.rten", 'the output "m.rten" is the model itself'),
         ("-mattr --verbose", "argument -mattr: expected one argument"),
     ],
@@ -159,6 +166,14 @@ def test_default_output() -> None:
     assert default_output("a/yolo.v8") == Path("a/yolo.v8.so")
     assert default_output("m.so") == Path("m.so.so")
     assert default_output("m", "obj") == Path("m.o")
+    assert default_output("m.rten", target="wasm32") == Path("m.wasm")
+    assert default_output("m.rten", target="llvm -mtriple=wasm32-wasi") == Path("m.wasm")
+    assert default_output("m.rten", "asm", target="wasm32") == Path("m.s")
+
+
+def test_c_library(command: Command, driver: FakeDriver) -> None:
+    assert command("compile", "m.rten", "--libc", "musl").code == 0
+    assert driver.options["libc"] == "musl"
 
 
 def test_missing_folder(command: Command, driver: FakeDriver) -> None:

@@ -84,6 +84,9 @@ def test_emit(command: Command, folder: Path, emit: str) -> None:
     written = (folder / f"out.{emit}").read_bytes()
     if emit == "obj":
         assert written.startswith(b"\x7fELF")
+    elif emit == "static":
+        assert written.startswith(b"!<arch>\n")
+        assert MARKS["header"] in (folder / "out.h").read_text()
     else:
         assert MARKS[emit] in written.decode()
 

@@ -135,6 +135,7 @@ def test_options_reach_the_compiler(
         "emit": "lib",
         "explain": None,
         "symbol_prefix": None,
+        "libc": None,
         "profile": True,
         "db": None,
         "warn": None,

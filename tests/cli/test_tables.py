@@ -41,4 +41,11 @@ def test_ops(command: Command) -> None:
 def test_targets(command: Command) -> None:
     done = command("targets")
     assert (done.code, done.err) == (0, "")
-    assert [line.split()[0] for line in done.out.splitlines()] == list(targets.names())
+    first, *lines = done.out.splitlines()
+    assert first.split()[:3] == ["target", "CPU", "what"]
+    assert [line.split()[0] for line in lines] == list(targets.names())
+    (board,) = (line for line in lines if line.startswith("raspberry-pi-5 "))
+    assert board.split()[1] == "cortex-a76"
+    assert "64-bit system, 4 cores" in board
+    assert board.endswith("  dotprod, fullfp16, lse, rcpc, rdm")
+    assert next(line for line in lines if line.startswith("wasm32 ")).endswith("  -")

@@ -42,9 +42,15 @@ def elf_of_kind(kind: int) -> Callable[[bytes], None]:
     return check
 
 
+def is_archive(content: bytes) -> None:
+    assert content.startswith(b"!<arch>\n")
+    assert content.count(b"\x7fELF") == 1
+
+
 CONTENT: dict[Emit, Callable[[bytes], None]] = {
     "lib": elf_of_kind(3),
     "obj": elf_of_kind(1),
+    "static": is_archive,
     "relax": text_with("@R.function", "def main(image: R.Tensor((batch_", "R.call_tir(", "float32"),
     "tir": text_with("@T.prim_func", "def rten_main(", "def rten_prepare("),
     "llvm": text_with("i32 @rten_main(", "target triple"),

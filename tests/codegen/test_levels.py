@@ -94,7 +94,7 @@ def impossible(name: str) -> Machine:
 @x86_only
 def test_levels_that_the_cpu_lacks_are_passed_over(source: Path, tmp_path: Path) -> None:
     levels = (impossible("first"), impossible("second"), *get_machines("x86-64-v2"))
-    with patch.object(driver, "get_machines", lambda _target: levels):
+    with patch.object(driver, "get_machines", lambda *_: levels):
         made = rten_aot.compile(source, tmp_path / "net.so")
     with rten_aot.load(made) as model:
         assert model.metadata["target"]["level"] == levels[-1].name
@@ -104,7 +104,7 @@ def test_levels_that_the_cpu_lacks_are_passed_over(source: Path, tmp_path: Path)
 @x86_only
 def test_a_cpu_below_the_lowest_level(source: Path, tmp_path: Path) -> None:
     levels = (impossible("first"), impossible("last"))
-    with patch.object(driver, "get_machines", lambda _target: levels):
+    with patch.object(driver, "get_machines", lambda *_: levels):
         made = rten_aot.compile(source, tmp_path / "net.so")
     message = r"this CPU lacks .*fma4, which the artifact needs \(compiled for last\)$"
     with pytest.raises(rten_aot.ModelLoadError, match=message):

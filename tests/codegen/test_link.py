@@ -12,7 +12,8 @@ import pytest
 
 from rten_aot.codegen import link as linker
 from rten_aot.codegen.elf import check_library, read_library
-from rten_aot.codegen.link import c_header, link, machine_of
+from rten_aot.codegen.link import c_header, link
+from rten_aot.codegen.platforms import platform_of
 from rten_aot.errors import LinkError
 from rten_aot.runtime import load
 from tests.runtime.fake_library import SOURCE, TRIPLE, build_fake, feed
@@ -80,37 +81,42 @@ def test_header_for_a_prefix() -> None:
 
 
 def test_relocatable_object(tmp_path: Path) -> None:
-    path = build_fake(tmp_path, name="fake.o", relocatable=True)
+    path = build_fake(tmp_path, name="fake.o", form="object")
     again = tmp_path / "fake.so"
-    linker._Zig(machine_of(TRIPLE), tmp_path).run("-shared", str(path), "-o", str(again))
+    linker._Zig(platform_of(TRIPLE), tmp_path).compile("-shared", str(path), "-o", str(again))
     with load(again) as model:
         assert model.run(feed(2))["rows"].tolist() == [0]
 
 
 @pytest.mark.parametrize(
-    ("triple", "machine"),
+    ("triple", "machine", "libc"),
     [
-        ("x86_64-unknown-linux-gnu", "x86_64"),
-        ("x86_64-linux-gnu", "x86_64"),
-        ("aarch64-unknown-linux-gnu", "aarch64"),
-        ("armv7-unknown-linux-gnueabihf", "arm"),
-        ("armv7a-linux-gnueabihf", "arm"),
-        ("arm-linux-gnueabihf", "arm"),
-        ("riscv64-unknown-linux-gnu", "riscv64"),
+        ("x86_64-unknown-linux-gnu", "x86_64", "glibc"),
+        ("x86_64-linux-gnu", "x86_64", "glibc"),
+        ("x86_64-linux-musl", "x86_64", "musl"),
+        ("aarch64-unknown-linux-gnu", "aarch64", "glibc"),
+        ("armv7-unknown-linux-gnueabihf", "arm", "glibc"),
+        ("armv7a-linux-gnueabihf", "arm", "glibc"),
+        ("arm-linux-gnueabihf", "arm", "glibc"),
+        ("armv7-unknown-linux-musleabihf", "arm", "musl"),
+        ("riscv64-unknown-linux-gnu", "riscv64", "glibc"),
+        ("wasm32-unknown-wasi", "wasm32", None),
+        ("wasm32-wasi", "wasm32", None),
     ],
 )
-def test_triples(triple: str, machine: str) -> None:
-    assert machine_of(triple) == machine
+def test_triples(triple: str, machine: str, libc: str | None) -> None:
+    platform = platform_of(triple)
+    assert (platform.machine, platform.libc) == (machine, libc)
 
 
 @pytest.mark.parametrize(
     "triple",
     ["", "x86_64", "x86_64-pc-windows-msvc", "arm64-apple-macosx11", "armv7-linux-gnueabi",
-     "i686-linux-gnu", "x86_64-linux-musl", "arm-linux-gnu"],
+     "i686-linux-gnu", "x86_64-linux-gnux32", "arm-linux-gnu", "wasm32-unknown-unknown"],
 )  # fmt: skip
 def test_other_triples(triple: str) -> None:
     with pytest.raises(LinkError, match=f'linking for "{triple}" is not supported; supported: x86'):
-        machine_of(triple)
+        platform_of(triple)
 
 
 def test_without_the_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

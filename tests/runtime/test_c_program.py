@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rten_aot.codegen.elf import Machine
-from rten_aot.codegen.link import _TARGETS, _find_zig, link
+from rten_aot.codegen.link import _find_zig, link
+from rten_aot.codegen.platforms import platform_of
 from rten_aot.runtime import abi
 from tests.runtime.fake_library import TRIPLE, build_fake
 
@@ -60,21 +60,19 @@ def test_many_threads_and_handles(tmp_path: Path) -> None:
 
 @pytest.mark.emulated
 @pytest.mark.parametrize(
-    ("machine", "triple", "emulator", "root"),
+    ("triple", "emulator", "root"),
     [
-        ("aarch64", "aarch64-unknown-linux-gnu", "qemu-aarch64", "aarch64-linux-gnu"),
-        ("arm", "armv7-unknown-linux-gnueabihf", "qemu-arm", "arm-linux-gnueabihf"),
-        ("riscv64", "riscv64-unknown-linux-gnu", "qemu-riscv64", "riscv64-linux-gnu"),
+        ("aarch64-unknown-linux-gnu", "qemu-aarch64", "aarch64-linux-gnu"),
+        ("armv7-unknown-linux-gnueabihf", "qemu-arm", "arm-linux-gnueabihf"),
+        ("riscv64-unknown-linux-gnu", "qemu-riscv64", "riscv64-linux-gnu"),
     ],
 )
-def test_on_other_cpus(
-    tmp_path: Path, machine: Machine, triple: str, emulator: str, root: str
-) -> None:
+def test_on_other_cpus(tmp_path: Path, triple: str, emulator: str, root: str) -> None:
     found = shutil.which(f"{emulator}-static") or shutil.which(emulator)
     if found is None or not Path("/usr", root).is_dir():
         pytest.skip(f"needs {emulator} and a C library in /usr/{root}")
     library = build_fake(tmp_path, triple=triple)
-    program = build_program(tmp_path, [HERE / "stress.c"], library, *_TARGETS[machine])
+    program = build_program(tmp_path, [HERE / "stress.c"], library, *platform_of(triple).zig)
     command = [found, "-L", f"/usr/{root}", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -101,7 +99,7 @@ def test_missing_feature_on_another_cpu(tmp_path: Path) -> None:
     features = '"neon", "dotprod", "sve", "i8mm"'
     triple = "aarch64-unknown-linux-gnu"
     library = build_fake(tmp_path, triple=triple, defines={"FEATURES": features})
-    program = build_program(tmp_path, [source], library, *_TARGETS["aarch64"])
+    program = build_program(tmp_path, [source], library, *platform_of(triple).zig)
     command = [found, "-L", "/usr/aarch64-linux-gnu", "-cpu", "cortex-a72", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == abi.UNSUPPORTED_DEVICE

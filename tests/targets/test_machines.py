@@ -8,9 +8,11 @@ import pytest
 import tvm
 
 from rten_aot.errors import TargetError
+from rten_aot.options import LIBCS, Libc
 from rten_aot.targets import Machine, descriptions, get_machine, host, machines, names
-from rten_aot.targets.arm import target as arm
-from rten_aot.targets.x86 import target as x86
+from rten_aot.targets.architecture import Architecture
+from rten_aot.targets.machines import ARCHITECTURES
+from rten_aot.targets.x86.target import X86_64
 
 on_x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the features of the host are those of x86-64"
@@ -36,6 +38,9 @@ def test_every_name_gives_a_machine(name: str) -> None:
         ("x86-64-v4", 512, 32, True),
         ("cortex-a72", 128, 32, True),
         ("armv7", 128, 16, True),
+        ("riscv64", 64, 16, True),
+        ("riscv64v", 128, 32, True),
+        ("wasm32", 128, 16, False),
     ],
 )
 def test_vector_units(name: str, bits: int, registers: int, fma: bool) -> None:
@@ -99,13 +104,14 @@ def test_attributes_change_the_machine() -> None:
         ("", "no target is given"),
         ("x86-64-v5", r'unknown target "x86-64-v5"; targets: llvm, native(.|\n)*did you mean'),
         ("cortexa72", 'did you mean "cortex-a72"'),
+        ("rasperry-pi-4", 'did you mean "raspberry-pi-4"'),
         ("llvm -mcpu=znver33", r'unknown CPU "znver33"(.|\n)*did you mean "znver3"'),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver3", 'unknown CPU "znver3"'),
         ("llvm -mfoo=1", 'unknown option "-mfoo"; options: -mcpu, -mattr, -mtriple'),
         ("llvm -mcpu", 'option "-mcpu" has no value'),
         ("llvm -mattr=avx2", r'"avx2" must begin with \+ or -'),
         ("llvm -mattr=+avx22", r'unknown feature "avx22"(.|\n)*did you mean "avx2"'),
-        ("llvm -mtriple=mips-linux", "supported: x86_64, aarch64, armv7"),
+        ("llvm -mtriple=mips-linux", "supported: x86_64, aarch64, armv7, riscv64, wasm32"),
         ("x86-64-v3 -mtriple=aarch64-linux-gnu", 'is no CPU of "aarch64-linux-gnu"'),
         ("llvm 'a", "No closing quotation"),
     ],
@@ -141,8 +147,8 @@ def test_native_runs_here() -> None:
 def test_native_believes_the_flags_not_the_name(
     monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...], cpu: str, extra: tuple[str, ...]
 ) -> None:
-    whole = machines._used_features("x86_64-unknown-linux-gnu", "znver5")
-    flags = frozenset(x86.FEATURES[f] for f in whole if f not in hidden)
+    whole = machines._used_features(X86_64, X86_64.triple, "znver5")
+    flags = frozenset(X86_64.features[f] for f in whole if f not in hidden)
     monkeypatch.setattr(host, "cpu_name", lambda: "znver5")
     monkeypatch.setattr(host, "_flags", lambda: flags)
     machine = get_machine("native")
@@ -153,17 +159,97 @@ def test_native_believes_the_flags_not_the_name(
     assert not get_machine("llvm -mcpu=znver5").runs_here() or not hidden
 
 
-def test_tables_name_real_cpus() -> None:
-    for cpu in x86.CACHES:
-        assert get_machine(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu}").l1_bytes
-    for cpu in set(arm.CACHES) - {"cortex-a7"}:
-        assert get_machine(f"llvm -mtriple=aarch64-linux-gnu -mcpu={cpu}").l1_bytes
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+def test_tables_name_real_cpus(architecture: Architecture) -> None:
+    """LLVM refuses a name that it does not know; each architecture's baseline is in the table."""
+    assert architecture.baseline in architecture.caches
+    for cpu, (l1, l2) in architecture.caches.items():
+        machine = get_machine(f"llvm -mtriple={architecture.triple} -mcpu={cpu}")
+        assert (machine.l1_bytes, machine.l2_bytes) == (l1 * 1024, l2 * 1024)
+    for level in architecture.levels:
+        assert get_machine(f"llvm -mtriple={architecture.triple} -mcpu={level}").cpu == level
 
 
-def test_hard_float_abi() -> None:
+def test_names_belong_to_one_architecture() -> None:
+    named = [name for architecture in ARCHITECTURES for name in architecture.named]
+    assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "l1", "l2"),
+    [
+        ("raspberry-pi-3", "cortex-a53", 32, 128),
+        ("raspberry-pi-4", "cortex-a72", 32, 256),
+        ("raspberry-pi-5", "cortex-a76", 64, 512),
+        ("raspberry-pi-32", "cortex-a7", 32, 128),
+        ("jetson-orin", "cortex-a78ae", 64, 256),
+        ("graviton2", "neoverse-n1", 64, 1024),
+        ("graviton3", "neoverse-v1", 64, 1024),
+        ("rockchip-rk3588", "cortex-a76", 64, 512),
+        ("beagleplay", "cortex-a53", 32, 128),
+    ],
+)
+def test_boards(name: str, cpu: str, l1: int, l2: int) -> None:
+    machine = get_machine(name)
+    assert (machine.cpu, machine.l1_bytes, machine.l2_bytes) == (cpu, l1 * 1024, l2 * 1024)
+    assert machine.name == name
+
+
+def test_boards_without_cryptography_are_not_asked_for_it() -> None:
+    """LLVM's Cortex-A53 and A72 have it; those of the Raspberry Pi were built without."""
+    assert get_machine("raspberry-pi-3").features == get_machine("raspberry-pi-4").features == ()
+    assert not {"aes", "sha2", "crc"} & set(get_machine("raspberry-pi-5").features)
+    assert not {"aes", "sha", "pclmul"} & set(get_machine("llvm -mcpu=znver3").features)
+
+
+def test_the_upper_registers_are_not_asked_for() -> None:
+    """64-bit kernels do not tell 32-bit programs of them; they come with NEON."""
+    features = get_machine("raspberry-pi-32").features
+    assert "neon" in features
+    assert "d32" not in features
+
+
+def test_a_board_is_a_start() -> None:
+    machine = get_machine("raspberry-pi-4 -mcpu=cortex-a76 -mattr=-dotprod")
+    assert (machine.cpu, machine.l1_bytes) == ("cortex-a76", 64 * 1024)
+    assert machine.name == "cortex-a76 -dotprod"
+    assert "dotprod" not in machine.features
+    assert get_machine("riscv64 -mattr=+v").vector_bits == 128
+    assert get_machine("riscv64v -mattr=-v").vector_bits == 64
+    assert get_machine("raspberry-pi-4 -mtriple=aarch64-linux-musl").triple == "aarch64-linux-musl"
+
+
+@pytest.mark.parametrize(
+    ("target", "libc", "triple"),
+    [
+        ("x86-64-v3", "musl", "x86_64-unknown-linux-musl"),
+        ("raspberry-pi-32", "musl", "armv7-unknown-linux-musleabihf"),
+        ("riscv64", "glibc", "riscv64-unknown-linux-gnu"),
+        ("llvm -mtriple=aarch64-linux-musl", "glibc", "aarch64-linux-gnu"),
+    ],
+)
+def test_c_library(target: str, libc: Libc, triple: str) -> None:
+    machine = get_machine(target, libc=libc)
+    assert machine.triple == triple
+    assert machine.features == get_machine(target).features
+    assert not get_machine("native", libc="musl").runs_here()
+
+
+@pytest.mark.parametrize("libc", LIBCS)
+def test_no_choice_of_c_library(libc: Libc) -> None:
+    with pytest.raises(
+        TargetError, match='--libc: "wasm32-unknown-wasi" is no Linux with a choice'
+    ):
+        get_machine("wasm32", libc=libc)
+
+
+def test_abis() -> None:
     machine = get_machine("armv7")
     assert machine.abi == "hard"
     assert machine.tvm_target().attrs["mfloat-abi"] == "hard"
+    assert get_machine("llvm -mtriple=armv7-linux-gnueabi").abi is None
+    for name in ("riscv64", "riscv64v", "llvm -mtriple=riscv64-linux-gnu -mcpu=sifive-u74"):
+        assert get_machine(name).tvm_target().attrs["mabi"] == "lp64d"
 
 
 def test_machine_is_plain_data() -> None:

@@ -1,9 +1,6 @@
 /* Whether this CPU, and its operating system, has the features that the code was built for. The
  * names are LLVM's; separators and case do not matter ("avx512_vnni" is "avx512vnni"). */
-#include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "runtime.h"
 
@@ -22,6 +19,8 @@ static bool same_name(const char *left, const char *right) {
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 typedef enum { EAX, EBX, ECX, EDX } reg;
 typedef enum { NONE, YMM, ZMM, TILE } state; /* what the operating system must save */
@@ -173,9 +172,9 @@ static bool has(const char *name) {
   return true;
 }
 
-#else
+#else /* WebAssembly: whoever loads a module checks what is in it */
 static bool has(const char *name) {
-  (void)name;
+  (void)same_name, (void)name;
   return true;
 }
 #endif

@@ -1,8 +1,10 @@
 /* Memory: blocks that grow, and the arena of a run. */
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include "runtime.h"
 

@@ -8,6 +8,7 @@
  *
  * The job's fields are written before the bits are posted, read only after a successful claim, and
  * not written again before `remaining` is 0; hence they need no lock. */
+#ifndef __wasm__ /* which has wasm.c */
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -245,7 +246,7 @@ static void stop_workers(void) {
 
 /* A child process has the handles but no worker, and perhaps locks of threads that are gone. */
 void rten_pool_after_fork(void) {
-  int32_t self = (int32_t)getpid();
+  int32_t self = rten_process();
   int32_t process = atomic_load_explicit(&pool.process, memory_order_acquire);
   while (process != self) {
     if (process == -self) { /* another thread is at it */
@@ -284,5 +285,7 @@ void rten_pool_release(void) {
 
 /* The library may be unloaded with handles left over: no worker may run on in it. */
 __attribute__((destructor)) static void unload(void) {
-  if (atomic_load(&pool.process) == (int32_t)getpid()) stop_workers();
+  if (atomic_load(&pool.process) == rten_process()) stop_workers();
 }
+
+#endif

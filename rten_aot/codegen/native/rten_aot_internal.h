@@ -168,17 +168,13 @@ enum {
 /* Records a failure of the current run; the first one wins. Any thread of the run. Returns 0. */
 RTEN_HIDDEN int32_t rten_aot_fail(int32_t kind, int32_t node, int64_t value);
 
-/* 1 when the current run has failed already. Any thread of the run. */
+/* 1 when the current run has failed already. Any thread of the run. rten_main then returns before
+ * it uses sizes that a kernel computed, or memory that it asked for. */
 RTEN_HIDDEN int32_t rten_aot_failed(void);
 
-/* Leaves rten_main at once when the current run has failed: call it between a kernel that can
- * fail and the use of sizes that it computed. Only from rten_main, outside parallel loops.
- * Returns 0. */
-RTEN_HIDDEN int32_t rten_aot_check(void);
-
-/* Memory until the next run, 64-byte aligned, not zeroed, never NULL (0 bytes included). When
- * there is none, or bytes is negative, it leaves rten_main at once and the run fails with code 3.
- * Only from rten_main, outside parallel loops. */
+/* Memory until the next run, 64-byte aligned, not zeroed. When there is none, or bytes is negative,
+ * the run has failed, and only then the result is NULL. Only from rten_main, outside parallel
+ * loops. */
 RTEN_HIDDEN void *rten_aot_alloc(int64_t bytes);
 
 /* Maps all pages of a weight that is about to be read, on the handle's first run: one system call
@@ -187,6 +183,9 @@ RTEN_HIDDEN int32_t rten_aot_map(const void *data, int64_t bytes);
 
 /* The memory of dynamic output `index`. Only from rten_main. Returns 0. */
 RTEN_HIDDEN int32_t rten_aot_set_output(int32_t index, void *data);
+
+/* memcpy, whatever the width of size_t. Returns 0. */
+RTEN_HIDDEN int32_t rten_aot_copy(void *to, const void *from, int64_t bytes);
 
 /* Leaves an address in syms[slot], and reads it from there: for branches of rten_main. */
 RTEN_HIDDEN int32_t rten_aot_keep(int64_t *syms, int32_t slot, void *address);

@@ -1,6 +1,5 @@
 /* One run of a model, and what generated code calls while it lasts. */
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime.h"
 
@@ -61,15 +60,11 @@ static int32_t take_workspace(rten_aot_model *model, uint8_t **workspace) {
   return RTEN_AOT_OK;
 }
 
-/* rten_aot_alloc and rten_aot_check leave rten_main through model->leave: it holds nothing that
- * would need to be released. */
 static int32_t call_main(rten_aot_model *model, uint8_t *workspace) {
   rten_aot_model *outer = rten_current;
   rten_current = model;
-  int32_t result = 0;
-  if (setjmp(model->leave) == 0)
-    result = rten_aot_desc.main(model->in, model->out, model->syms, workspace, model->offsets,
-                                rten_aot_desc.weights);
+  int32_t result = rten_aot_desc.main(model->in, model->out, model->syms, workspace,
+                                      model->offsets, rten_aot_desc.weights);
   rten_current = outer;
   return result;
 }
@@ -114,7 +109,7 @@ int32_t rten_aot_run(rten_aot_model *model, const DLTensor *inputs, int32_t num_
   int32_t code = check_call(model, inputs, num_inputs, outputs, num_outputs);
   if (code != 0) return code;
   /* The mark holds the process, so that a child forked in the middle of a run can use its copy. */
-  int32_t self = (int32_t)getpid();
+  int32_t self = rten_process();
   int32_t owner = atomic_load_explicit(&model->running, memory_order_relaxed);
   if (owner == self || !atomic_compare_exchange_strong_explicit(
                            &model->running, &owner, self, memory_order_acquire,
@@ -154,17 +149,9 @@ int32_t rten_aot_failed(void) {
   return model != NULL && atomic_load_explicit(&model->failure.claimed, memory_order_relaxed) != 0;
 }
 
-int32_t rten_aot_check(void) {
-  if (rten_aot_failed()) longjmp(rten_current->leave, 1);
-  return 0;
-}
-
 void *rten_aot_alloc(int64_t bytes) {
   void *data = rten_arena_alloc(&rten_current->arena, bytes);
-  if (data == NULL) {
-    rten_aot_fail(RTEN_FAIL_MEMORY, -1, bytes);
-    longjmp(rten_current->leave, 1);
-  }
+  if (data == NULL) rten_aot_fail(RTEN_FAIL_MEMORY, -1, bytes);
   return data;
 }
 

@@ -1,8 +1,6 @@
 /* Handles: options, creation, destruction. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "runtime.h"
 
@@ -46,31 +44,6 @@ static int32_t read_options(const rten_aot_options *given, rten_aot_options *opt
                       (unsigned long long)options->workspace_bytes,
                       (long long)rten_aot_desc.workspace_bytes);
   return RTEN_AOT_OK;
-}
-
-static int32_t choose_threads(int32_t asked, int32_t *threads) {
-  *threads = asked;
-  if (asked > 0) return RTEN_AOT_OK;
-  const char *text = getenv("RTEN_AOT_NUM_THREADS");
-  if (text == NULL || text[0] == '\0') {
-    *threads = rten_usable_cores();
-    return RTEN_AOT_OK;
-  }
-  char *end;
-  long value = strtol(text, &end, 10);
-  if (*end != '\0' || value < 1 || value > RTEN_MAX_THREADS)
-    return rten_error(RTEN_AOT_BAD_ARGUMENT,
-                      "RTEN_AOT_NUM_THREADS is \"%.40s\", expected a number from 1 to %d", text,
-                      RTEN_MAX_THREADS);
-  *threads = (int32_t)value;
-  return RTEN_AOT_OK;
-}
-
-static uint64_t fresh_seed(const void *handle) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec << 20 ^
-         (uint64_t)(uintptr_t)handle ^ (uint64_t)getpid() << 40;
 }
 
 /* One allocation for every array of a handle: cut_arrays goes over it twice, to measure and to
@@ -137,12 +110,12 @@ int32_t rten_aot_create(const rten_aot_options *given, rten_aot_model **out) {
 #endif
   int32_t code = read_options(given, &options);
   if (code == 0) code = rten_check_cpu(rten_aot_desc.features, rten_aot_desc.cpu);
-  if (code == 0) code = choose_threads(options.num_threads, &threads);
+  if (code == 0) code = rten_choose_threads(options.num_threads, &threads);
   if (code != 0) return code;
   rten_aot_model *model = new_model();
   if (model == NULL) return rten_error(RTEN_AOT_OUT_OF_MEMORY, "out of memory for a model handle");
   model->num_threads = threads;
-  model->seed = options.seed != 0 ? options.seed : fresh_seed(model);
+  model->seed = options.seed != 0 ? options.seed : rten_fresh_seed(model);
   model->caller_workspace = options.workspace;
   model->caller_workspace_bytes = options.workspace_bytes;
   rten_pool_retain();

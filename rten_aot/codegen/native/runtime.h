@@ -2,8 +2,6 @@
 #ifndef RTEN_AOT_RUNTIME_H_
 #define RTEN_AOT_RUNTIME_H_
 
-#include <setjmp.h>
-
 /* The only symbols that a library exports: all else is compiled with -fvisibility=hidden. */
 #pragma GCC visibility push(default)
 #include "../../include/rten_aot.h"
@@ -69,7 +67,6 @@ struct rten_aot_model {
   uint64_t caller_workspace_bytes;
   rten_arena arena;
   rten_failure failure;
-  jmp_buf leave; /* out of rten_main */
 
 #ifdef RTEN_PROFILE
   rten_aot_step *steps; /* num_steps */
@@ -127,6 +124,12 @@ RTEN_HIDDEN void rten_choose_level(void);
 RTEN_HIDDEN int32_t rten_usable_processors(void);
 RTEN_HIDDEN int32_t rten_usable_cores(void);
 #define RTEN_MAX_THREADS 1024
+
+/* system.c: the threads of a handle that asks for so many (0: for the default), which gives 0 or the
+ * code of rten_error; a number of this process that is not 0; a seed. */
+RTEN_HIDDEN int32_t rten_choose_threads(int32_t asked, int32_t *threads);
+RTEN_HIDDEN int32_t rten_process(void);
+RTEN_HIDDEN uint64_t rten_fresh_seed(const void *handle);
 
 #ifdef RTEN_PROFILE
 /* profile.c: the time that rten_run_ends wants back. */

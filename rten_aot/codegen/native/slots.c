@@ -1,5 +1,13 @@
-/* Addresses that a branch of the host program leaves for what follows it: TIR cannot store them. */
+/* What TIR cannot say: copies of 64-bit sizes on any machine, and addresses that a branch of the host
+ * program leaves for what follows it. */
+#include <string.h>
+
 #include "rten_aot_internal.h"
+
+int32_t rten_aot_copy(void *to, const void *from, int64_t bytes) {
+  memcpy(to, from, (size_t)bytes);
+  return 0;
+}
 
 int32_t rten_aot_keep(int64_t *syms, int32_t slot, void *address) {
   syms[slot] = (int64_t)(intptr_t)address;

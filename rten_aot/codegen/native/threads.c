@@ -1,4 +1,5 @@
 /* How many threads this process can keep busy: affinity, control groups, hyper-threads. */
+#ifndef __wasm__ /* which has wasm.c */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -166,3 +167,5 @@ int32_t rten_usable_cores(void) {
   CPU_FREE(allowed.set);
   return limited(cores);
 }
+
+#endif

@@ -17,16 +17,9 @@ static int release(int device_type, int device_id, void *data) {
 }
 
 /* TVM's objects define these three as weak null pointers wherever they use them. */
-__attribute__((weak)) RTEN_HIDDEN int (*__TVMBackendParallelLaunch)(rten_parallel_lambda, void *,
-                                                                    int);
-__attribute__((weak)) RTEN_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
-__attribute__((weak)) RTEN_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *);
-
-__attribute__((constructor)) static void fill_pointers(void) {
-  __TVMBackendParallelLaunch = rten_launch;
-  __TVMBackendAllocWorkspace = allocate;
-  __TVMBackendFreeWorkspace = release;
-}
+RTEN_HIDDEN int (*__TVMBackendParallelLaunch)(rten_parallel_lambda, void *, int) = rten_launch;
+RTEN_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
+RTEN_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
 
 /* Called by failed assertions of TVM's own; the kernel then returns -1 and the run fails. */
 RTEN_HIDDEN void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts,

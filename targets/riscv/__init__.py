@@ -1,0 +1,1 @@
+"""RISC-V machines."""
