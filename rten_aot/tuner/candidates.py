@@ -69,6 +69,8 @@ def _options(machine: Machine, problem: Problem, default: Choice) -> Options:
         options["ahead"] = (False, True)
     if problem.allows_winograd:
         options["block"] = _blocks(problem, default)
+    if default.group is not None:
+        options["group"] = _groups(problem, default)
     if default.run is not None:
         tiles = -(-most // (default.rows or 1))
         options["run"] = [run for run in _RUNS if run <= tiles]
@@ -89,6 +91,15 @@ def _blocks(problem: Problem, default: Choice) -> list[int]:
     most = _MANY if problem.tiles is None else max(1, problem.tiles)
     usual = min(default.block or _USUAL_BLOCK, most)
     return sorted({min(most, max(1, int(usual * factor))) for factor in _BLOCK_FACTORS})
+
+
+def _groups(problem: Problem, default: Choice) -> list[int]:
+    """From one block of channels to all of them, twice as many each time."""
+    block, most = default.width or 1, problem.columns or _MANY
+    sizes = [block]
+    while sizes[-1] < most:
+        sizes.append(2 * sizes[-1])
+    return sizes
 
 
 def _neighbours(options: Options, default: Choice) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ _KEY = "rten.key"
 _PREFIX = "rten.choice."
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "conv": ("algorithm", "width", "rows", "run", "block", "ahead"),
-    "depthwise": ("width", "rows"),
+    "depthwise": ("width", "rows", "group"),
     "gemm": ("width", "rows", "run", "ahead"),
     "matmul": ("width", "rows", "run"),
     "matmul_transposed": ("width", "rows", "run"),
@@ -48,6 +48,8 @@ class Choice:
     """Winograd tiles that are transformed together."""
     ahead: bool | None = None
     """Whether the next block of weights is fetched while a tile is computed."""
+    group: int | None = None
+    """Channels of a depthwise convolution that are computed tile by tile along a row."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -113,6 +115,8 @@ def faults(machine: Machine, problem: Problem, choice: Choice) -> Iterator[tuple
         yield "run", f"{choice.run} is not between 1 and {_LONGEST_RUN}"
     if choice.block is not None and (fault := _block_fault(problem, choice)):
         yield "block", fault
+    if choice.group is not None and (fault := _group_fault(machine, problem, choice)):
+        yield "group", fault
 
 
 def _width_fault(machine: Machine, problem: Problem, columns: int) -> str | None:
@@ -156,6 +160,13 @@ def _block_fault(problem: Problem, choice: Choice) -> str | None:
     most = max(1, _LARGEST_BLOCK // (16 * channels * 4))
     if not 1 <= (choice.block or 0) <= most:
         return f"{choice.block} is not between 1 and {most}"
+    return None
+
+
+def _group_fault(machine: Machine, problem: Problem, choice: Choice) -> str | None:
+    block = choice.width or width(machine, problem)
+    if choice.group is None or choice.group < 1 or choice.group % block:
+        return f"{choice.group} is no whole number of blocks of {block}"
     return None
 
 

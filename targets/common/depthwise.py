@@ -16,7 +16,7 @@ from tvm.tirx import Stmt
 from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.conv2d import image_load, pads_before
-from rten_aot.targets.common.expr import Buffer, constant_int, i64
+from rten_aot.targets.common.expr import Buffer, constant_int, element_bits, i64
 from rten_aot.targets.common.loops import Loops, load, seq, store, tile, zero
 from rten_aot.targets.common.packing import channels, lanes, pixels
 from rten_aot.targets.common.stages import Stage
@@ -50,6 +50,23 @@ class _Axis:
         last = tirx.floordiv(self.size - i64(1) - reach + self.before, stride)
         first = tirx.min(first, self.result)
         return first, tirx.max(first, tirx.min(last + i64(1), self.result))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Channels of a tile, from ``first`` on."""
+
+    first: Expr
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Pixels of a tile, side by side; but ``at_edge``, all their taps lie on the image."""
+
+    first: Expr
+    count: int
+    at_edge: bool
 
 
 def schedule_depthwise(ctx: Context, stage: Stage) -> Stmt | None:
@@ -95,6 +112,11 @@ class _Depthwise:
         self.decisions = Decisions.of(stage)
         self._channels, self._pixels = self._tile_size()
         self._lanes = lanes(ctx.machine, self._channels, stage.dtype)
+        self._group = self.decisions.take(
+            "group",
+            self._channels_of_a_row(),
+            "what they need for a tile stays in the level-1 cache",
+        )
 
     def _tile_size(self) -> tuple[int, int]:
         """Channels and pixels of a tile."""
@@ -104,30 +126,40 @@ class _Depthwise:
         known = constant_int(self._width.result)
         return width, most if known is None else max(1, min(most, known))
 
+    def _channels_of_a_row(self) -> int:
+        """How many channels are computed tile by tile along a row.
+
+        Many, so that memory is read in long pieces; but the weights, and the columns that
+        neighbouring tiles share, are to be found in the cache again.
+        """
+        height, width = self._height, self._width
+        columns = (self._pixels - 1) * width.stride + (width.kernel - 1) * width.dilation + 1
+        bytes_each = height.kernel * (width.kernel + columns) * element_bits(self._stage.dtype) // 8
+        fitting = self._ctx.machine.l1_bytes // 2 // bytes_each
+        return max(1, fitting // self._channels) * self._channels
+
     # -- loops ----------------------------------------------------------------------------------
 
     def build(self) -> Stmt:
-        """The loops: over rows of the result in parallel, blocks of channels, tiles of pixels."""
+        """The loops: rows in parallel, groups of channels, tiles of pixels, blocks of channels."""
         loops = self._loops
         batch, rows = self._stage.spatial[0].extent, self._height.result
 
         def row(t: Expr) -> Stmt:
             n, h = loops.var("n", batch), loops.var("h", rows)
-            whole, rest = divmod(self._count, self._channels)
-            parts: list[Stmt] = [
-                loops.serial(
-                    "block",
-                    whole,
-                    lambda b: self._pixels_of(
-                        n, h, b * i64(self._channels), self._channels, self._lanes
-                    ),
-                )
+            place = [
+                tirx.Bind(n, tirx.truncdiv(t, rows)),
+                tirx.Bind(h, tirx.truncmod(t, rows)),
             ]
-            if rest:
-                parts.append(self._rest_of_channels(n, h, whole * self._channels, rest))
-            return seq(
-                tirx.Bind(n, tirx.truncdiv(t, rows)), tirx.Bind(h, tirx.truncmod(t, rows)), parts
-            )
+
+            def group(first: Expr, count: int) -> Stmt:
+                return self._columns(
+                    lambda columns: self._blocks(
+                        first, count, lambda block: self._tile(n, h, columns, block)
+                    )
+                )
+
+            return seq(place, self._groups(group))
 
         total = loops.simplify(batch * rows)
         work = constant_int(loops.simplify(total * self._width.result))
@@ -136,41 +168,55 @@ class _Depthwise:
             return loops.serial("row", total, row)
         return loops.parallel("row", total, row)
 
-    def _rest_of_channels(self, n: Expr, h: Expr, first: int, count: int) -> Stmt:
-        """Channels that fill no block: shorter and shorter vectors."""
-        parts: list[Stmt] = []
-        lanes = self._lanes
-        while count:
-            while lanes > count:
+    def _groups(self, body: Callable[[Expr, int], Stmt]) -> Stmt:
+        """Loops over groups of channels, each given by its first one and their number."""
+        whole, rest = divmod(self._count, self._group)
+        last = body(i64(whole * self._group), rest) if rest else []
+        return seq(
+            self._loops.serial("group", whole, lambda g: body(g * i64(self._group), self._group)),
+            last,
+        )
+
+    def _blocks(self, first: Expr, count: int, body: Callable[[_Block], Stmt]) -> Stmt:
+        """Loops over channels; those that fill no block take shorter and shorter vectors."""
+        loops, lanes = self._loops, self._lanes
+        whole, rest = divmod(count, self._channels)
+
+        def block(b: Expr) -> Stmt:
+            return body(_Block(first + b * i64(self._channels), Shape(1, self._channels, lanes)))
+
+        parts = [loops.serial("block", whole, block)]
+        begin = count - rest
+        while rest:
+            while lanes > rest:
                 lanes //= 2
-            parts.append(self._pixels_of(n, h, i64(first), lanes, lanes))
-            first, count = first + lanes, count - lanes
+            parts.append(body(_Block(first + i64(begin), Shape(1, lanes, lanes))))
+            begin, rest = begin + lanes, rest - lanes
         return seq(*parts)
 
-    def _pixels_of(self, n: Expr, h: Expr, first: Expr, width: int, lanes: int) -> Stmt:
-        """One row of the result for some channels."""
+    def _columns(self, body: Callable[[_Columns], Stmt]) -> Stmt:
+        """Loops over a row of the result."""
         loops = self._loops
-        shape = Shape(1, width, lanes)
         start, stop = (loops.simplify(e) for e in self._width.inside())
-        columns = self._width.result
-
-        def edge(w: Expr) -> Stmt:
-            return self._tile(n, h, w, 1, first, shape, at_edge=True)
+        last = self._width.result
 
         def inner(w: Expr, count: int) -> Stmt:
-            return self._tile(n, h, w, count, first, shape, at_edge=False)
+            return body(_Columns(loops.simplify(start + w), count, at_edge=False))
 
-        count = loops.simplify(stop - start)
         return seq(
-            loops.serial("w", start, edge),
+            loops.serial("w", start, lambda w: body(_Columns(w, 1, at_edge=True))),
             loops.blocked(
                 "tile",
-                count,
+                loops.simplify(stop - start),
                 self._pixels,
-                lambda w: inner(loops.simplify(start + w), self._pixels),
-                lambda w, rest: self._shorter(loops.simplify(start + w), rest, inner),
+                lambda w: inner(w, self._pixels),
+                lambda w, rest: self._shorter(w, rest, inner),
             ),
-            loops.serial("w", loops.simplify(columns - stop), lambda w: edge(stop + w)),
+            loops.serial(
+                "w",
+                loops.simplify(last - stop),
+                lambda w: body(_Columns(stop + w, 1, at_edge=True)),
+            ),
         )
 
     def _shorter(self, w: Expr, rest: Expr, inner: Callable[[Expr, int], Stmt]) -> Stmt:
@@ -182,18 +228,10 @@ class _Depthwise:
 
     # -- tiles ----------------------------------------------------------------------------------
 
-    def _tile(
-        self,
-        n: Expr,
-        h: Expr,
-        w: Expr,
-        pixels: int,
-        first: Expr,
-        shape: Shape,
-        *,
-        at_edge: bool,
-    ) -> Stmt:
+    def _tile(self, n: Expr, h: Expr, columns: _Columns, block: _Block) -> Stmt:
         """Some pixels side by side; every column of the image is loaded once for all of them."""
+        w, pixels, at_edge = columns.first, columns.count, columns.at_edge
+        first, shape = block.first, block.shape
         loops, dtype = self._loops, self._stage.dtype
         acc = tile([pixels, shape.columns], dtype)
 

@@ -149,6 +149,7 @@ def draw(rng: random.Random, machine: Machine, problem: Problem) -> Choice:
         "run": [1, 2, 3, 7, 64, 1 << 16],
         "block": [1, 2, 5, 33, 1000],
         "ahead": [False, True],
+        "group": [*(vector * n for n in range(1, 10)), 1000],
     }
     fields = {f: rng.choice(values) for f, values in pool.items() if rng.random() < 0.7}
     while found := list(faults(machine, problem, Choice(**fields))):
@@ -214,6 +215,7 @@ EFFECTS: list[tuple[str, Choice, Choice]] = [
     ("transposed", Choice(width=16), Choice(width=24)),
     ("depthwise", Choice(width=16), Choice(width=24)),
     ("depthwise", Choice(rows=4), Choice(rows=3)),
+    ("depthwise", Choice(width=16, group=16), Choice(width=16, group=32)),
 ]
 
 
@@ -283,6 +285,8 @@ DEPTHWISE = "depthwise 24->24 3x3 strides 1x1 dilations 1x1 pads 1x1x1x1 image 1
         (AVX2, DEPTHWISE, Choice(run=1), "run", "there is no such choice for a depthwise"),
         (AVX2, DEPTHWISE, Choice(width=32), "width", "32 is more than the 24 that there are"),
         (AVX2, DEPTHWISE, Choice(rows=8), "rows", "a tile of 8x16 does not fit the registers"),
+        (AVX2, DEPTHWISE, Choice(group=24), "group", "24 is no whole number of blocks of 16"),
+        (AVX2, DEPTHWISE, Choice(width=8, group=0), "group", "0 is no whole number of blocks of 8"),
         (AVX2, "matmul 9x3 by 3x9", Choice(ahead=True), "ahead", "no such choice for a matmul"),
         (AVX2, "matmul 9x3 by 3x9", Choice(width=16), "width", "16 is more than the 9 that there"),
         (AVX2, "matmul 9x3 by 3x5", Choice(width=8), "width", "8 is more than the 5 that there"),
@@ -301,7 +305,10 @@ def test_what_kernels_cannot_be_made_of(
 
 def test_fields_of_the_wrong_kind() -> None:
     for fields, message in [
-        ({"witdh": 8}, '"witdh" is no choice; choices: algorithm, width, rows, run, block, ahead'),
+        (
+            {"witdh": 8},
+            '"witdh" is no choice; choices: algorithm, width, rows, run, block, ahead, group',
+        ),
         ({"width": "8"}, "\"width\" cannot be '8'"),
         ({"width": 8.0}, '"width" cannot be 8.0'),
         ({"rows": True}, '"rows" cannot be True'),

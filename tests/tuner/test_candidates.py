@@ -18,7 +18,7 @@ DEFAULTS = {
     PLAIN.replace("3x3", "1x1"): Choice("direct", 16, 6, 1, None, False),
     PLAIN.replace("64->128", "2->3"): Choice("direct", 4, 12, 1, None, False),
     "depthwise 96->96 3x3 strides 1x1 dilations 1x1 pads 1x1x1x1 image 1x56x56": Choice(
-        width=16, rows=4
+        width=16, rows=4, group=80
     ),
     "gemm 1x512x10": Choice(width=16, rows=6, run=1, ahead=False),
     "gemm ?x512x1000": Choice(width=16, rows=6, run=8, ahead=True),
