@@ -56,6 +56,20 @@ class Machine:
         """
         return max(1, (self.vector_registers - vectors_per_row - 1) // vectors_per_row)
 
+    @property
+    def parallel_products(self) -> int:
+        """Multiplications of a sum of products from which on several threads pay.
+
+        About four microseconds of one core: to wake a thread takes two or three times that long, to
+        give work to one that waits for it a quarter.
+        """
+        return 1024 * self.vector_bits
+
+    @property
+    def parallel_operations(self) -> int:
+        """The same for operations of other kernels, which wait for memory for the most part."""
+        return 256 * self.vector_bits
+
     def has(self, feature: str) -> bool:
         """Whether code may use ``feature`` (LLVM's name)."""
         return feature in self.features

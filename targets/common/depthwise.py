@@ -22,9 +22,6 @@ from rten_aot.targets.common.packing import channels, lanes, pixels
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.tiles import Shape, branch, store_columns
 
-_SERIAL_PRODUCTS = 1 << 16
-"""Fewer multiplications than this take less time than starting threads."""
-
 
 @dataclass(frozen=True)
 class _Axis:
@@ -164,7 +161,8 @@ class _Depthwise:
         total = loops.simplify(batch * rows)
         work = constant_int(loops.simplify(total * self._width.result))
         taps = self._height.kernel * self._width.kernel
-        if work is not None and work * self._count * taps < _SERIAL_PRODUCTS:
+        most = self._ctx.machine.parallel_products
+        if work is not None and work * self._count * taps < most:
             return loops.serial("row", total, row)
         return loops.parallel("row", total, row)
 

@@ -93,7 +93,7 @@ class _Emitter:
         self._cost = cost(nest.values)
         self._guards = guards(nest.values)
         self._quiet = quiet
-        self._parallel = parallel and is_big(self._loops, nest.axes, self._cost)
+        self._parallel = parallel and is_big(ctx.machine, ctx.loops, nest.axes, self._cost)
 
     def run(self) -> Stmt:
         axes = self._nest.axes

@@ -9,6 +9,7 @@ from tvm import sym, tirx
 from tvm.ir import Call, Expr, TensorLoad
 from tvm.tirx import Stmt
 
+from rten_aot.targets.base import Machine
 from rten_aot.targets.common.expr import (
     children,
     constant_int,
@@ -21,8 +22,6 @@ from rten_aot.targets.common.expr import (
 from rten_aot.targets.common.loops import Loops
 from rten_aot.targets.common.stages import Axis
 
-PARALLEL_WORK = 32 * 1024
-"""Fewer element operations than this are not worth waking other threads for."""
 CHUNK = 16 * 1024
 """Element operations that one turn of a parallel loop should do at least."""
 
@@ -52,14 +51,15 @@ def cost(values: Sequence[Expr]) -> int:
     return total
 
 
-def is_big(loops: Loops, axes: Sequence[Axis], work: int) -> bool | Expr:
+def is_big(machine: Machine, loops: Loops, axes: Sequence[Axis], work: int) -> bool | Expr:
     """Whether ``work`` operations for every point of the axes are worth several threads.
 
     An expression to be evaluated at run time if the number of points is not known.
     """
     total = loops.simplify(product(loops, axes) * i64(work))
     known = constant_int(total)
-    return total >= i64(PARALLEL_WORK) if known is None else known >= PARALLEL_WORK
+    enough = machine.parallel_operations
+    return total >= i64(enough) if known is None else known >= enough
 
 
 def product(loops: Loops, axes: Sequence[Axis]) -> Expr:

@@ -21,8 +21,6 @@ from rten_aot.targets.common.loops import seq, when
 from rten_aot.targets.common.packing import lanes, rows
 from rten_aot.targets.common.tiles import Names, Reduce, Shape, branch, product_tile, store_columns
 
-_SERIAL_PRODUCTS = 1 << 16
-"""Fewer multiplications than this take less time than starting threads."""
 _THREADS = 4
 """Threads that work is shared out for: they should finish at about the same time."""
 _UNITS = 2
@@ -130,7 +128,7 @@ class ProductLoops:
             )
 
         products = self._static_products()
-        if products is not None and products < _SERIAL_PRODUCTS:
+        if products is not None and products < self._ctx.machine.parallel_products:
             return seq(before, self._loops.serial("task", total, task))
         return seq(before, self._loops.parallel("task", total, task))
 

@@ -85,7 +85,7 @@ class _Reduction:
         work = cost([nest.values[0]])
         self._cost = work
         self._quiet = not parallel
-        self._parallel = parallel and is_big(loops, nest.axes, work)
+        self._parallel = parallel and is_big(ctx.machine, loops, nest.axes, work)
 
     def even_version(self) -> Even | None:
         """The values without broadcasts that sizes decide, if there are any."""

@@ -200,7 +200,9 @@ def _row_loop(ctx: Context, steps: Sequence[Step], rows: Sequence[Axis]) -> Stmt
         * 4
         for step in steps
     )
-    return nested(ctx.loops, rows, body, parallel=is_big(ctx.loops, rows, work), work=work)
+    return nested(
+        ctx.loops, rows, body, parallel=is_big(ctx.machine, ctx.loops, rows, work), work=work
+    )
 
 
 def _common_rows(ctx: Context, steps: Sequence[Step]) -> list[Axis]:
