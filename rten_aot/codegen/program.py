@@ -233,9 +233,11 @@ def read_whole(kernel: Kernel, pointers: Sequence[Storage]) -> tuple[tuple[Weigh
     buffers = [p for p in kernel.function.params if isinstance(p.ty, tirx.BufferType)]
     found = []
     for param, storage in zip(buffers, pointers, strict=True):
-        if isinstance(storage, Weight):
-            shape = [int(size.value) for size in param.ty.shape]
-            size = math.prod(shape) * np.dtype(str(param.ty.dtype)).itemsize
+        shape = param.ty.shape
+        # The sizes of a weight that the model reshapes may be known at run time only.
+        if isinstance(storage, Weight) and all(isinstance(n, tirx.IntImm) for n in shape):
+            count = math.prod(int(n.value) for n in shape)
+            size = count * np.dtype(str(param.ty.dtype)).itemsize
             if size >= _LARGE_WEIGHT:
                 found.append((storage, size))
     return tuple(found)

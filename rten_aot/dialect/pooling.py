@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import te, tirx
+from tvm.sym import Analyzer
 
-from rten_aot.dialect.broadcast import index
+from rten_aot.dialect.broadcast import index, static
 from rten_aot.dialect.conv import reduction
 from rten_aot.dialect.reduce import element_count, least, over_count, reduce_axes, reducer
 from rten_aot.dialect.registry import Layout, Pattern, define
@@ -128,11 +129,12 @@ def average_pool(
     total = _pool(x, windows, sizes, layout, te.sum, tirx.const(0, str(x.dtype)))
 
     def mean(*i: tirx.Var) -> tirx.Expr:
-        down, across = (
-            window.count(i[axis], with_pads=count_include_pad)
-            for axis, window in zip(spatial_axes(layout), windows, strict=True)
-        )
-        return total(*i) / tirx.Cast(str(x.dtype), down * across)
+        analyzer, count = Analyzer(), index(1)
+        for axis, window in zip(spatial_axes(layout), windows, strict=True):
+            if static(total.shape[axis]) == 1:
+                analyzer.bind(i[axis], index(0))
+            count = count * window.count(i[axis], with_pads=count_include_pad)
+        return over_count(total(*i), analyzer.simplify(count))
 
     return te.compute(tuple(total.shape), mean, name="average_pool")
 

@@ -22,16 +22,23 @@ def counted(ctx: OpContext, x: relax.Expr, what: str) -> int:
     return count
 
 
-def sizes(ctx: OpContext, x: relax.Expr, what: str, *, signed: bool = False) -> list[Size]:
+def sizes(
+    ctx: OpContext, x: relax.Expr, what: str, *, signed: bool = False, needed: int | None = None
+) -> list[Size]:
     """The integers in ``x``, which the model computes if they are not known.
 
-    They must not be negative unless ``signed``. ``what`` names the operand in messages.
+    They must not be negative unless ``signed``. ``what`` names the operand in messages. ``needed``
+    is how many there must be, for an operand whose length only a run tells.
     """
     if ctx.contents(x) is not None:
         known = ctx.ints(x, what)
         for size in [] if signed else known:
             at_least(ctx, size, 0, f"{what}: {plain(size)} is negative")
         return known
+    length = product(ctx.shape(x))
+    if needed is not None and not isinstance(length, int):
+        ctx.equal_dims(length, needed, f"the number of elements of {what}: sizes")
+        x = ctx.reshape(x, [needed])
     count = counted(ctx, x, what)
     if count == 0:
         return []

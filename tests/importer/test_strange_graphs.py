@@ -125,6 +125,19 @@ def test_nothing_everywhere(size: Dim, tmp_path: Path) -> None:
         g.op("Tile", x, g.constant("twice", np.int32([2, 1]))): np.zeros((0, 3)),
         g.op("Einsum", x, x, equation="ij,ik->jk"): np.zeros((3, 3)),
     }
+    picture = g.op("Unsqueeze", x, g.constant("in_front", np.int32([0, 1])))
+    window = {"kernel_size": [2, 2], "strides": [1, 1], "pads": [1] * 4, "ceil_mode": False}
+    pads = {**window, "auto_pad": "NotSet"}
+    same = {**window, "auto_pad": "Same", "strides": [2, 2]}
+    results |= {
+        g.op("AveragePool", picture, **pads, count_include_pad=False): [[[[np.nan] * 4]]],
+        g.op("AveragePool", picture, **pads, count_include_pad=True): np.zeros((1, 1, 1, 4)),
+        g.op("AveragePool", picture, **same, count_include_pad=False): np.zeros((1, 1, 0, 2)),
+        g.op("MaxPool", picture, **pads): [[[[-np.inf] * 4]]],
+        g.op("GlobalAveragePool", picture): np.full((1, 1, 1, 1), np.nan),
+        g.op("Resize", picture, None, g.constant("scales", np.float32([1, 1, 2, 2])),
+             mode="Linear", coord_mode="HalfPixel", nearest_mode="Floor"): np.zeros((1, 1, 0, 6)),
+    }  # fmt: skip
     model = compiled(g.graph(*results), tmp_path)
     got = model(*[np.zeros((0, 3), np.float32)] * len(model.inputs))
     for actual, want in zip(got, results.values(), strict=True):
@@ -148,6 +161,28 @@ def test_branches_as_deep_as_files_may_have_them(known: bool, tmp_path: Path) ->
     for condition in [1] if known else [0, 1]:
         (result,) = model(X) if known else model(X, condition)
         np.testing.assert_array_equal(result, -X if condition else POSITIVE)
+
+
+@pytest.mark.parametrize("kind", ["MatMul", "ReduceSum", "Exp", "Gather"])
+def test_a_constant_whose_shape_only_a_run_tells(kind: str, tmp_path: Path) -> None:
+    """Weights large enough to be mapped at once are reshaped by the size of an input."""
+    g = GraphMaker()
+    x = g.input("x", ("k",))
+    target = g.op("Concat", g.op("Shape", x), g.constant("rest", np.int32([-1])), axis=0)
+    weights = np.random.default_rng(0).standard_normal((300, 256), np.float32)
+    w = g.op("Reshape", g.constant("w", weights), target, allow_zero=False)
+    result = {
+        "MatMul": lambda: g.op("MatMul", x, w),
+        "ReduceSum": lambda: g.op("ReduceSum", w, axes=(1,), keep_dims=False),
+        "Exp": lambda: g.op("Exp", w),
+        "Gather": lambda: g.op("Gather", w, g.constant("last", np.int32([-1])), axis=0),
+    }[kind]()
+    model = compiled(g.graph(result), tmp_path)
+    for k in (300, 100, 256):
+        data, reshaped = np.ones(k, np.float32), weights.reshape(k, -1)
+        wanted = {"MatMul": data @ reshaped, "ReduceSum": reshaped.sum(1), "Exp": np.exp(reshaped),
+                  "Gather": reshaped[-1:]}  # fmt: skip
+        np.testing.assert_allclose(model(data)[0], wanted[kind], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

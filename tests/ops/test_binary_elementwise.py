@@ -261,6 +261,31 @@ CASES = [
         )
         for dtype in ("float32", "int32", "uint8")
     ],
+    Case("where-number", "Where", [np.array(True), np.array(3), np.array(4)], np.where),
+    Case("where-empty", "Where", [np.zeros((0, 1), bool), rng(1, 3), rng(1, 1)], np.where),
+    Case("mod-float-broadcast", "Mod", [rng(3, 1), rng(4)], np.fmod, {"fmod": 1}),
+    Case("pow-of-number", "Pow", [np.array(2, "float32"), rng(2, 3)], np.power, tolerance="close"),
+    *[
+        Case(
+            f"pow-more-axes-{exponent}",
+            "Pow",
+            [np.array([3, -4], "float32"), np.full((1, 1), exponent, "float32")],
+            np.power,
+            tolerance="close",
+        )
+        for exponent in (1, 2, 3)
+    ],
+    Case(
+        "pow-special",
+        "Pow",
+        [
+            np.array([0, -0.0, 0, INF, -INF, -INF, 1, NAN, -1, -8], "float32"),
+            np.array([0, -3, -2, 0.5, 3, -3, NAN, 0, INF, 1 / 3], "float32"),
+        ],
+        np.power,
+        tolerance="close",
+        modes=("static", "dynamic", "constant", "folded"),
+    ),
     Case(
         "where-nan",
         "Where",

@@ -86,7 +86,8 @@ def test_a_branch_computes_and_one_returns_a_capture_untouched(
         np.testing.assert_array_equal(same, x)
 
 
-def test_reshape_chains_in_both_branches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [(2, 3), ("rows", 3), ("rows", None)])
+def test_reshape_chains_in_both_branches(shape: tuple[Dim, ...], tmp_path: Path) -> None:
     def chain(first: list[int], second: list[int]) -> Graph:
         def build(g: GraphMaker) -> int:
             inner = g.op(
@@ -96,10 +97,38 @@ def test_reshape_chains_in_both_branches(tmp_path: Path) -> None:
 
         return branch(build)
 
-    model = compiled(with_if(chain([6], [3, 2]), chain([3, 2], [3, 2]), (2, 3)), tmp_path)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    for condition in (0, 1):
-        np.testing.assert_array_equal(model(x, condition)[0], x.reshape(3, 2))
+    for k, (first, second) in enumerate((([6], [3, 2]), ([-1], [3, -1]))):
+        (tmp_path / str(k)).mkdir()
+        graph = with_if(chain(first, second), chain([3, -1], [-1, 2]), shape)
+        model = compiled(graph, tmp_path / str(k))
+        for condition in (0, 1):
+            result, negated, same = model(x, condition)
+            np.testing.assert_array_equal(result, x.reshape(3, 2))
+            np.testing.assert_array_equal(negated, -x.reshape(3, 2))
+            np.testing.assert_array_equal(same, x)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ("rows", 3), ("rows", None)])
+def test_branches_with_many_results(shape: tuple[Dim, ...], tmp_path: Path) -> None:
+    """One value twice, a constant, a captured value untouched and one that is computed."""
+    then, otherwise = GraphMaker(), GraphMaker()
+    positive = then.op("Relu", then.capture("x"))
+    chosen = then.graph(positive, positive, then.constant("k", np.float32([7, 8])), 0)
+    same = otherwise.capture("x")
+    constant, negative = otherwise.constant("k", np.float32([1, 2])), otherwise.op("Neg", same)
+    other = otherwise.graph(same, same, constant, negative)
+    main = GraphMaker()
+    x, condition = main.input("x", shape), main.input("c", (), "int32")
+    first = main.op("If", condition, then_branch=chosen, else_branch=other, outputs=4)
+    model = compiled(main.graph(*range(first, first + 4), x), tmp_path)
+    data = np.float32([[1, -2, 3], [-4, 5, -6]])
+    for value, wanted in (
+        (1, [np.maximum(data, 0)] * 2 + [np.float32([7, 8]), data, data]),
+        (0, [data, data, np.float32([1, 2]), -data, data]),
+    ):
+        for got, want in zip(model(data, value), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def test_constants_and_sizes_are_captured(tmp_path: Path) -> None:
@@ -159,31 +188,76 @@ def test_nested(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "attrs", "dtype"),
-    [("Cast", {"to": "Float"}, "float32"), ("Cast", {"to": "Int32"}, "int32"),
-     ("Identity", {}, "int32")],
-)  # fmt: skip
+    ("op", "attrs", "operands", "want"),
+    [
+        ("Cast", {"to": "Float"}, [], np.float32([[1], [-2], [3]])),
+        ("Cast", {"to": "Int32"}, [], np.int32([[1], [-2], [3]])),
+        ("Identity", {}, [], np.int32([[1], [-2], [3]])),
+        ("Reshape", {"allow_zero": False}, [[-1]], np.int32([1, -2, 3])),
+        ("Flatten", {"axis": 0}, [], np.int32([[1, -2, 3]])),
+        ("Squeeze", {}, [[1]], np.int32([1, -2, 3])),
+        ("Unsqueeze", {}, [[0]], np.int32([[[1], [-2], [3]]])),
+        ("Transpose", {"perm": (1, 0)}, [], np.int32([[1, -2, 3]])),
+        ("Slice", {}, [[1], [9], [0]], np.int32([[-2], [3]])),
+        ("Expand", {}, [[1]], np.int32([[1], [-2], [3]])),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
 @pytest.mark.parametrize("untouched", [False, True])
-@pytest.mark.parametrize("shape", [(3,), ("n",)])
+@pytest.mark.parametrize("shape", [(3, 1), ("n", 1)])
 def test_what_only_branches_use(
-    op: str, attrs: dict[str, str], dtype: str, untouched: bool, shape: Any, tmp_path: Path
+    op: str,
+    attrs: dict[str, Any],
+    operands: list[list[int]],
+    want: Array,
+    untouched: bool,
+    shape: Any,
+    tmp_path: Path,
 ) -> None:
-    """The result of a Cast or Identity, which may give its operand's memory."""
+    """The result of an operator that may give its operand's memory."""
     main = GraphMaker()
     main.input("x", shape, "int32")
     main.input("c", (), "int32")
-    main.op(op, 0, name="used", **attrs)
+    given = [main.constant(f"k{i}", np.int32(values)) for i, values in enumerate(operands)]
+    main.op(op, 0, *given, name="used", **attrs)
     same = branch(lambda g: g.capture("used_0"))
     then = same if untouched else branch(lambda g: g.op("Neg", g.capture("used_0")))
     otherwise = branch(lambda g: g.op("Identity", g.capture("used_0")))
     chosen = main.op("If", 1, then_branch=then, else_branch=otherwise)
     model = compiled(main.graph(chosen, chosen), tmp_path)
-    x = np.int32([1, -2, 3])
+    x = np.int32([[1], [-2], [3]])
     for condition in (0, 1):
         for result in model(x, condition):
-            assert result.dtype == dtype
-            want = -x if condition and not untouched else x
-            np.testing.assert_array_equal(result, want)
+            assert result.dtype == want.dtype
+            sign = -1 if condition and not untouched else 1
+            np.testing.assert_array_equal(result, sign * want)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ("n", None)])
+def test_nested_with_sizes_that_differ(shape: tuple[Dim, ...], tmp_path: Path) -> None:
+    """Values of both enclosing graphs, captured and joined inside."""
+    inner = branch(lambda g: g.op("Concat", g.capture("x"), g.capture("y_0"), axis=0))
+    other = branch(lambda g: g.capture("x"))
+
+    def outer(g: GraphMaker) -> int:
+        g.op("Relu", g.capture("x"), name="y")
+        chosen = g.op("If", g.capture("d"), then_branch=inner, else_branch=other)
+        return g.op("Neg", chosen)
+
+    thrice = branch(lambda g: g.op("Concat", *[g.capture("x")] * 3, axis=0))
+    main = GraphMaker()
+    main.input("x", shape)
+    main.input("c", (), "int32")
+    main.input("d", (), "int32")
+    chosen = main.op("If", 1, then_branch=branch(outer), else_branch=thrice)
+    total = main.op("ReduceSum", chosen, axes=(0,), keep_dims=False)
+    model = compiled(main.graph(chosen, total), tmp_path)
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+    joined = -np.concatenate([x, np.maximum(x, 0)])
+    for c, d, want in ((1, 1, joined), (1, 0, -x), (0, 1, np.concatenate([x, x, x]))):
+        got, summed = model(x, c, d)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(summed, want.sum(0))
 
 
 @pytest.mark.parametrize("shape", [(4,), ("n",)])

@@ -104,6 +104,7 @@ def conv(
     dilations: Sequence[int] | None = None,
     groups: int = 1,
     auto_pad: str | None = None,
+    kernel: Sequence[int] | None = None,
     direct: bool = False,
     **options: Any,
 ) -> Case:
@@ -114,7 +115,7 @@ def conv(
     rank = x.ndim - 2
     stated = {
         "pads": pads, "strides": strides, "dilations": dilations, "group": groups,
-        "auto_pad": auto_pad,
+        "auto_pad": auto_pad, "kernel_shape": kernel,
     }  # fmt: skip
     steps, spread = strides or [1] * rank, dilations or [1] * rank
     rten = {
@@ -268,6 +269,27 @@ CASES = [
     conv("same-line", rng(1, 3, 10), rng(4, 3, 3), auto_pad="SAME_UPPER", strides=[2]),
     conv("same-dilated", rng(1, 3, 9, 8), rng(4, 3, 3, 3), auto_pad="SAME_UPPER",
          dilations=[2, 1]),
+    conv("groups-dilated-uneven", rng(2, 6, 9, 11), rng(8, 3, 3, 2), groups=2, dilations=[2, 3],
+         pads=[2, 0, 1, 4], strides=[2, 1]),
+    conv("depthwise-dilated-uneven", rng(1, 5, 9, 7), rng(10, 1, 3, 3), groups=5,
+         dilations=[3, 2], pads=[3, 1, 0, 4], strides=[1, 2]),
+    conv("depthwise-row", rng(1, 7, 5, 9), rng(7, 1, 1, 5), groups=7, pads=[0, 2, 0, 2]),
+    conv("depthwise-column", rng(1, 7, 9, 5), rng(7, 1, 5, 1), groups=7, pads=[4, 0, 0, 0]),
+    conv("long-row", rng(1, 2, 3, 20), rng(3, 2, 3, 17), pads=[1, 8, 1, 8]),
+    conv("one-channel", rng(1, 1, 6, 6), rng(1, 1, 2, 2)),
+    conv("line-groups", rng(2, 6, 15), rng(9, 2, 4), groups=3, strides=[3], pads=[2, 1]),
+    conv("line-same-dilated", rng(1, 3, 11), rng(4, 3, 3), auto_pad="SAME_UPPER", dilations=[2],
+         strides=[3]),
+    conv("pointwise-padded", rng(3, 5, 7, 8), rng(9, 5, 1, 1), strides=[3, 2], pads=[1, 0, 0, 1]),
+    conv("infinite", np.full((1, 2, 4, 4), np.inf, "float32"), np.ones((2, 2, 3, 3), "float32"),
+         pads=[1, 1, 1, 1]),
+    *[
+        conv(f"valid-{label}", x, w, strides=strides, auto_pad="VALID", kernel=w.shape[2:])
+        for label, x, w, strides in (
+            ("plane", rng(1, 3, 8, 7), rng(4, 3, 3, 2), [2, 3]),
+            ("line", rng(1, 3, 8), rng(4, 3, 3), [2]),
+        )
+    ],
     conv("nan", np.where(rng(1, 2, 6, 6) > 1.5, np.nan, rng(1, 2, 6, 6)), rng(3, 2, 3, 3)),
     conv_transpose("plain", rng(2, 3, 5, 7), rng(3, 4, 3, 3)),
     conv_transpose("stride", rng(1, 8, 6, 5), rng(8, 5, 2, 2), strides=[2, 2]),
@@ -285,6 +307,15 @@ CASES = [
                    auto_pad="SAME_UPPER"),
     conv_transpose("depthwise", rng(1, 8, 6, 5), rng(8, 1, 3, 3), groups=8, strides=[2, 2],
                    pads=[1, 1, 1, 1], output_padding=[1, 1]),
+    conv_transpose("groups-uneven", rng(2, 4, 5, 3), rng(4, 3, 3, 4), groups=2, strides=[2, 3],
+                   pads=[1, 0, 2, 3], output_padding=[1, 2]),
+    conv_transpose("line-depthwise", rng(2, 4, 5), rng(4, 3, 3), groups=4, strides=[3],
+                   pads=[1, 0], output_padding=[2]),
+    conv_transpose("pointwise", rng(1, 3, 4, 4), rng(3, 2, 1, 1), strides=[2, 2]),
+    conv_transpose("pixel", rng(1, 3, 1, 1), rng(3, 2, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1]),
+    conv_transpose("same-groups", rng(1, 4, 5, 6), rng(4, 3, 4, 3), groups=2, strides=[2, 3],
+                   auto_pad="SAME_UPPER"),
+    conv_transpose("no-images", np.zeros((0, 3, 4, 4), "float32"), rng(3, 2, 3, 3)),
     conv_transpose("line-groups", rng(1, 4, 6), rng(4, 3, 4), groups=2, strides=[2], pads=[1, 1]),
     conv_transpose("line-output-padding", rng(1, 4, 28), rng(4, 3, 3), strides=[2], pads=[1, 1],
                    output_padding=[1]),

@@ -71,10 +71,42 @@ SUITE = Suite(
         einsum("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)),
         einsum("i,ij,j->", (3,), (3, 4), (4,)),
         einsum(",->", (), ()),
+        einsum("ijij->ij", (2, 3, 2, 3)),
+        einsum("...ii->...i", (4, 3, 3)),
+        einsum("...ii->...", (4, 3, 3)),
+        einsum("ba", (2, 3)),
+        einsum("bA", (2, 3)),
+        einsum("b,a", (2,), (3,)),
+        einsum("...a,...a", (2, 3), (2, 3)),
+        einsum("a...,b...->ab...", (2, 4), (3, 4)),
+        einsum("...,...->...", (2, 1), (1, 3)),
+        einsum("...,->...", (2, 3), ()),
+        einsum("ii,ij->j", (3, 3), (3, 2)),
+        einsum("i,i,i->", (4,), (4,), (4,)),
+        einsum("abc,cd,def->abef", (2, 1, 3), (3, 4), (4, 2, 2)),
+        einsum("a,a->a", (1,), (5,)),
+        einsum("ij->j", (0, 3)),
+        einsum("i->", (0,)),
+        einsum("iij->j", (2, 2, 3), dtype="int32"),
+        einsum("...ij,jk", (2, 3, 4), (4, 2), dtype="int32"),
         einsum("ij,jk->ik", (3, 4), (4, 5), dtype="int32"),
         einsum("ij->j", (3, 4), dtype="int32"),
     ]
 )
+
+
+WRAPPING = Case(
+    "wraps",
+    "Einsum",
+    [np.int32([[2**30, 5], [7, 2**31 - 1]]), np.int32([4, 3])],
+    lambda a, b: (a.astype(np.int64) @ b).astype(np.int32),
+    {"equation": "ij,j->i"},
+)
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic", "constant", "folded"])
+def test_integers_wrap(mode: Mode) -> None:
+    np.testing.assert_array_equal(run_case(WRAPPING, mode)[0], WRAPPING.want()[0])
 
 
 @pytest.mark.parametrize(("case", "mode"), SUITE.parameters())

@@ -112,6 +112,8 @@ SUITE = Suite(
         gather("consecutive", CUBE, [1, 2, 3], 1),
         gather("consecutive-negative", CUBE, [-3, -2], 2),
         gather("across-zero", CUBE, [-1, 0, 1], 2),
+        gather("number-of-vector", numbers(5), -5),
+        gather("of-empty-axis", numbers(2, 0, 3), [1, -1], 2),
         gather("none", CUBE, np.zeros((0, 2)), 1),
         gather("of-empty", numbers(0, 3), np.zeros(0), 0),
         gather("embedding", numbers(50, 384), [[3, 49, 0, 3, 17]], 0),
@@ -126,6 +128,9 @@ SUITE = Suite(
         gather_nd("matrices", CUBE, [[[0], [-1]]]),
         gather_nd("batch", CUBE, [[1], [0], [-1]], 1),
         gather_nd("batch-2", CUBE, np.full((3, 4, 2, 1), -2), 2),
+        gather_nd("batch-pairs", numbers(2, 3, 4, 5), [[[-1, 0], [0, 1]], [[2, -4], [1, 3]]], 1),
+        gather_nd("batch-3", numbers(2, 3, 4, 5), np.full((2, 3, 4, 1), -5), 3),
+        gather_nd("one-tuple", numbers(5), [-1]),
         gather_nd("suffix", CUBE, [[-1, -1, -1]]),
         gather_nd("suffix-pairs", CUBE, [[[-1, -2], [2, 3]], [[0, -4], [1, -1]]]),
         gather_nd("batch-suffix", CUBE, [[[-1, -1]], [[0, 0]], [[-4, -5]]], 1),
@@ -160,6 +165,25 @@ SUITE = Suite(
             for d in DTYPES
             for r in ("none", "add", "mul", "min", "max")
         ],
+        *[
+            elements(f"deep-{r}-{d}", numbers(3, 4, 2, dtype=d),
+                     [[[-1, 2], [0, 0], [2, -3]], [[1, 1], [1, 1], [-2, 2]]],
+                     numbers(2, 3, 2, dtype=d) - np.array(3, d), 0, r)
+            for d in DTYPES
+            for r in ("none", "add", "mul", "min", "max")
+        ],
+        *[
+            elements(f"nan-{r}", SPECIAL, [0, 1, 1, 2, 3, 3], [1, 5, np.nan, np.nan, np.inf, 3], -1,
+                     r)
+            for r in ("add", "mul")
+        ],
+        *[
+            slices(f"nan-{r}", SPECIAL, [[0], [1], [1], [2], [3], [-1]],
+                   [1, 5, np.nan, np.nan, np.inf, 3], r)
+            for r in ("add", "mul", "min", "max")
+        ],
+        slices("of-empty", numbers(0, 3), np.zeros((0, 1)), np.zeros((0, 3))),
+        slices("pairs", numbers(2, 3), [[[0, 0], [1, -1]], [[0, 1], [-2, -1]]], [[7, 8], [9, 4]]),
         elements("wrap", i32([2**31 - 1, -5]), [0, 1, 1], [1, INT_MIN, -3], 0, "add"),
         elements("nan-max", SPECIAL, [0, 1, 2, 3], [np.nan, 1, 5, np.inf], 0, "max"),
         elements("nan-min", SPECIAL, [0, 1, 2, 3], [np.nan, 1, 5, -np.inf], 0, "min"),

@@ -61,12 +61,13 @@ def one_hot(id: str, indices: Any, depth: int | np.float32, values: Array, axis:
 
 def trilu(id: str, x: Array, k: int | None, upper: int, run_time: bool = False) -> Case:
     function = np.triu if upper else np.tril
+    near = min(max(k or 0, -99), 99)  # NumPy fails on the limits of int32
     inputs = [x] if k is None else [x, np.array(k, np.int64)]
     return Case(
         f"trilu-{id}",
         "Trilu",
         inputs,
-        lambda x, *_: function(x, k or 0),
+        lambda x, *_: function(x, near),
         {"upper": upper},
         constant=[] if run_time or k is None else [1],
     )
@@ -126,12 +127,27 @@ SUITE = Suite(
         one_hot("float-index", np.array([1, 0], np.float32), 2, PAIR),
         one_hot("float-depth", np.array([1, 0], np.int32), np.float32(2), PAIR),
         one_hot("int-values", np.array([1, 0], np.int32), 17, np.array([0, 1], np.int32)),
+        one_hot("negative-axis", np.array([[0, -1], [-3, 5]], np.int32), 3, PAIR, -2),
+        one_hot("first-axis", np.array([[0, -1], [-3, 5]], np.int32), 3, PAIR, -3),
+        one_hot("negative-number", np.array(-1, np.int32), 3, PAIR, 0),
+        one_hot("negative-float", np.array([-1, 1, 7], np.float32), 3, PAIR),
+        one_hot("no-indices", np.zeros((0, 2), np.int32), 3, PAIR, 0),
+        *[
+            one_hot(f"{d}-values", np.array([1, -3], np.int32), 3, np.array([1, 0], d), 0)
+            for d in ("int8", "uint8")
+        ],
         one_hot("no-depth", np.array([1, 0], np.int32), 0, PAIR),
         trilu("upper", shuffled(4, 5), None, 1),
         trilu("lower", shuffled(4, 5), None, 0),
         trilu("upper-k", shuffled(2, 4, 5), 2, 1),
         trilu("lower-k", shuffled(2, 5, 3), -2, 0),
         trilu("far", shuffled(3, 3), 9, 1),
+        *[
+            trilu(f"{k}-{upper}{'-run-time' * late}", shuffled(2, 3, 4), k, upper, run_time=late)
+            for k in (-(2**31), -3, 3, 2**31 - 1)
+            for upper in (0, 1)
+            for late in (False, True)
+        ],
         trilu("run-time-k", shuffled(4, 5), -1, 1, run_time=True),
         trilu("empty", shuffled(0, 5), 1, 1),
         trilu("nan", np.full((3, 3), np.nan, np.float32), 0, 1),
@@ -163,6 +179,18 @@ SUITE = Suite(
             for dtype in DTYPES
             for largest in (0, 1)
         ],
+        best("signs-of-zero", np.array([-0.0, 0.0, -0.0, 0.0], np.float32), 3),
+        *[
+            best(
+                f"limits-{d}-{largest}",
+                np.array([0, np.iinfo(d).min, np.iinfo(d).max, 0], d),
+                4,
+                largest=largest,
+            )
+            for d in ("int32", "int8", "uint8")
+            for largest in (0, 1)
+        ],
+        best("first-of-cube", shuffled(3, 4, 5), 2, axis=-3, largest=0, sorted=0),
         best("ties-columns", np.array([[3, 5], [5, 5], [5, 1]], np.float32), 2, axis=0),
         best("infinite", np.array([-np.inf, np.inf, np.nan, np.nan, 0], np.float32), 5),
     ]

@@ -152,6 +152,14 @@ SUITE = Suite(
         expand("fewer-axes", floats(2, 3), [1], (2, 3)),
         expand("scalar", floats(), [2, 3], (2, 3)),
         expand("to-empty", floats(1, 3), [0, 3], (0, 3)),
+        expand("no-axes", floats(2, 3), [], (2, 3)),
+        expand("of-empty", floats(0, 1), [1, 4], (0, 4)),
+        expand("one-to-empty", floats(3, 1), [3, 0], (3, 0)),
+        expand("number-to-vector", floats(), [1], (1,)),
+        *[
+            expand(f"both-ways-{d}", ints(2, 1, 3, dtype=d), [5, 1, 4, 1], (5, 2, 4, 3))
+            for d in ("int32", "int8", "uint8")
+        ],
         expand("int8", ints(1, 17, dtype="int8"), [3, 17], (3, 17)),
         expand("uint8", ints(2, 1, dtype="uint8"), [2, 33], (2, 33)),
         tile("plain", floats(2, 3), [2, 2]),
@@ -159,6 +167,8 @@ SUITE = Suite(
         tile("none", floats(2, 3), [0, 2]),
         tile("rank3", ints(1, 2, 3), [3, 1, 2]),
         tile("scalar", floats(), []),
+        tile("of-empty", floats(0, 3), [4, 2]),
+        *[tile(f"rank3-{d}", ints(2, 1, 3, dtype=d), [3, 4, 2]) for d in ("int8", "int32")],
         tile("uint8", ints(5, dtype="uint8"), [7]),
         shape("all", floats(2, 3, 4), None, None),
         shape("scalar", floats(), None, None),

@@ -130,6 +130,28 @@ def test_a_number_of_iterations_that_is_an_input(tmp_path: Path) -> None:
     assert negated.shape == (0, 3)
 
 
+def test_values_that_a_body_hands_on_untouched(tmp_path: Path) -> None:
+    """Two values that change places; scans of one of them, of the number, of what is captured."""
+    body = GraphMaker()
+    number, go_on = body.input("i", (), "int32"), body.input("go_on", (), "int32")
+    a, b = body.input("a", (None,)), body.input("b", (None,))
+    graph = body.graph(go_on, b, a, a, number, body.capture("x"), body.capture("k"))
+    g = GraphMaker()
+    x, trips = g.input("x", ("m",)), g.input("trips", (), "int32")
+    g.constant("k", np.float32([7, 8]))
+    first = g.op(
+        "Loop", trips, g.constant("yes", np.int32(1)), x, g.op("Neg", x), body=graph, outputs=6
+    )
+    model = compiled(g.graph(*range(first, first + 6), x), tmp_path)
+    for count in (0, 1, 2, 3):
+        sign = -1 if count % 2 else 1
+        signs = np.float32([(-1) ** i for i in range(count)])
+        wanted = [sign * X, -sign * X, signs[:, None] * X, np.arange(count), np.tile(X, (count, 1)),
+                  np.tile([7, 8], (count, 1)), X]  # fmt: skip
+        for got, want in zip(model(X, count), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
 def test_the_size_of_a_scan_whose_elements_nothing_uses(tmp_path: Path) -> None:
     g = GraphMaker()
     x, trips = g.input("x", ("m",)), g.input("trips", (), "int32")

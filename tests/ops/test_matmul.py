@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import rten_aot
 from rten_aot.runtime.errors import InputError
+from tests.ops.test_control_flow import GraphMaker, compiled
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 
@@ -26,9 +29,10 @@ def integer_product(
     a, b = a.astype("int64"), b.astype("int64")
     if a_zero is not None:
         zero = a_zero.astype("int64")
-        a = a - (zero[:, None] if zero.ndim == 1 and zero.size > 1 else zero)
+        one_each = zero.ndim == 1 and zero.size > 1
+        a = a - (zero[:, None] if one_each else zero.reshape(()) if zero.size == 1 else zero)
     if b_zero is not None:
-        b = b - b_zero.astype("int64")
+        b = b - b_zero.astype("int64").reshape(() if b_zero.size == 1 else b_zero.shape)
     return np.asarray(a @ b).astype("int32")
 
 
@@ -67,6 +71,9 @@ CASES = [
              tolerance="approximate")
         for a, b in SHAPES
     ],
+    Case("matmul-nan", "MatMul",
+         [np.float32([[np.nan, 1], [0, 2]]), np.float32([[0, 1], [np.inf, 2]])],
+         np.matmul, modes=("static", "dynamic", "constant", "folded")),
     Case("matmul-large", "MatMul", [rng(130, 257), rng(257, 150)], np.matmul,
          tolerance="approximate"),
     Case(
@@ -95,6 +102,12 @@ CASES = [
             ("transposed-both", [rng(9, 7), rng(33, 9), rng(33)], -1.0, 1.0, True, True),
             ("beta-zero", [rng(3, 5), rng(5, 4), NANS], 1.0, 0.0, False, False),
             ("empty-sum", [rng(3, 0), rng(0, 4), rng(4)], 1.0, 1.0, False, False),
+            ("empty-sum-turned", [rng(0, 3), rng(4, 0), rng(3, 1)], 1.0, -2.0, True, True),
+            ("beta-zero-no-addend", [rng(3, 5), rng(5, 4)], 1.0, 0.0, False, False),
+            ("beta-zero-infinite", [rng(5, 3), rng(5, 4), np.float32([np.inf, np.nan, 0, 1])],
+             1.0, 0.0, True, False),
+            ("alpha-zero", [np.full((2, 2), np.nan, "float32"), rng(2, 2), rng(2)], 0.0, 1.0, False,
+             False),
             ("one-row", [rng(1, 100), rng(10, 100), rng(10)], 1.0, 1.0, False, True),
         )
     ],
@@ -119,6 +132,18 @@ CASES = [
                             np.array(100, "uint8"), np.array(1, "int8")]),
             ("vector", [ints(40, dtype="uint8"), I8, np.array(3, "uint8")]),
             ("empty-sum", [ints(3, 0, dtype="uint8"), ints(0, 4, dtype="int8")]),
+            ("empty-sum-zeros", [ints(3, 0, dtype="uint8"), ints(0, 4, dtype="int8"),
+                                 ints(3, dtype="uint8"), ints(4, dtype="int8")]),
+            ("no-rows", [ints(0, 5, dtype="uint8"), ints(5, 4, dtype="int8")]),
+            ("vectors", [ints(40, dtype="uint8"), ints(40, dtype="int8"), np.array(9, "uint8")]),
+            ("by-vector", [U8, ints(40, dtype="int8"), None, np.array([-9], "int8")]),
+            ("rows-by-vector", [U8, ints(40, dtype="int8"), np.arange(7).astype("uint8")]),
+            ("vector-columns", [ints(40, dtype="uint8"), I8, np.array(7, "uint8"),
+                                np.arange(33).astype("int8")]),
+            ("batch-rows", [ints(2, 1, 7, 40, dtype="uint8"), ints(3, 40, 5, dtype="int8"),
+                            np.arange(7).astype("uint8"), np.arange(5).astype("int8")]),
+            ("far-zeros", [np.full((9, 300), -128, "int8"), np.full((300, 40), -128, "int8"),
+                           np.array(127, "int8"), np.array(127, "int8")]),
         )
     ],
     Case(
@@ -149,3 +174,25 @@ def test_inner_sizes_must_agree(op: str) -> None:
         run_case(case)
     with pytest.raises(InputError, match="inner sizes of the product differ"):
         run_case(case, "dynamic")
+
+
+@pytest.mark.parametrize("sizes", [("m", "k", "n"), (2, "k", 4), (2, 3, 4), (2, 0, 4)])
+def test_a_product_of_no_terms_plus_bias(sizes: Sequence[Any], tmp_path: Path) -> None:
+    """A kernel that adds the bias to its tile, too, has nothing but the bias then."""
+    m, k, n = sizes
+    g = GraphMaker()
+    a, b = g.input("a", (m, k)), g.input("b", (k, n))
+    if k == 0:  # a file cannot say so: it means "unknown" there
+        none = [g.constant(f"none{i}", np.int32([v])) for i, v in enumerate((0, 0, 1, 0))]
+        a, b = g.op("Slice", a, *none[:2], none[2]), g.op("Slice", b, *none[:2], none[3])
+    product = g.op("MatMul", a, b)
+    total = g.op("Add", product, g.input("c", (n,)))
+    model = compiled(g.graph(total, g.op("Relu", total), product), tmp_path)
+    for count in (0, 3) if isinstance(k, str) else (3,):
+        x, y, bias = np.ones((2, count), "f"), np.ones((count, 4), "f"), np.float32([1, -9, 3, -4])
+        want = np.full((2, 4), 0 if k == 0 else count, "f")
+        got = model(x, y, bias)
+        for result, wanted in zip(
+            got, (want + bias, np.maximum(want + bias, 0), want), strict=True
+        ):
+            np.testing.assert_array_equal(result, wanted)

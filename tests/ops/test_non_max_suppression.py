@@ -85,8 +85,49 @@ def case(
     )
 
 
+def fixed_boxes(name: str, boxes: Any, scores: Any, *limits: float, centered: bool = False) -> Case:
+    """One batch and one class of boxes that are given; limits of count, overlap and score."""
+    types = (np.int64, np.float32, np.float32)
+    given = [np.array([v], t) for v, t in zip(limits, types, strict=False)]
+    return Case(
+        name,
+        "NonMaxSuppression",
+        [np.float32([boxes]), np.float32([[scores]]), *given],
+        functools.partial(reference, centered=centered),
+        {"center_point_box": int(centered)},
+        fixed=[(0, 2), (2, 0), (3, 0), (4, 0)],
+    )
+
+
+# Corners in any order.
+SIX = [[1, 1, 0, 0], [0, 1.1, 1, 0.1], [1, -0.1, 0, 0.9], [0, 10, 1, 11], [1, 10.1, 0, 11.1],
+       [1, 101, 0, 100]]  # fmt: skip
+RANKS = [0.9, 0.75, 0.6, 0.95, 0.5, 0.3]
+
 SUITE = Suite(
     [
+        fixed_boxes("corners-swapped", SIX, RANKS, 9, 0.5),
+        fixed_boxes("score-equals-threshold", SIX, RANKS, 9, 0.5, 0.6),
+        fixed_boxes("negative-scores", SIX, [-v for v in RANKS], 9, 0.5),
+        fixed_boxes("negative-threshold", SIX, [-v for v in RANKS], 9, 0.5, -0.7),
+        fixed_boxes("overlap-1", SIX, RANKS, 9, 1.0),
+        fixed_boxes("overlap-0", SIX, RANKS, 9, 0.0),
+        fixed_boxes("one-box-ten-times", [[0, 0, 1, 1]] * 10, [0.9] * 10, 3, 0.5, 0.0),
+        fixed_boxes("touching", [[0, 0, 1, 1], [1, 0, 2, 1], [0, 1, 1, 2]], [0.9, 0.8, 0.7], 9, 0),
+        fixed_boxes(
+            "without-area",
+            [[0, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 2], [0, 0, 2, 2]],
+            [0.9, 0.8, 0.7, 0.6],
+            9,
+            0.5,
+        ),
+        fixed_boxes(
+            "overlap-equals-threshold",
+            [[0, 0, 1, 2], [0, 1, 1, 3], [0, 0, 1, 4]],
+            [0.9, 0.8, 0.7],
+            9,
+            0.5,
+        ),
         case("corners", (1, 1, 6)),
         case("centered", (1, 1, 6), centered=True),
         case("many", (2, 3, 40)),

@@ -79,6 +79,8 @@ CASES = [
             ("middle", rng(2, 7, 31), 1),
             ("channels", rng(2, 19, 4, 4), 1),
             ("vector", rng(100), 0),
+            ("negative", rng(2, 7, 31), -3),
+            ("number", rng(1), -1),
             ("one", rng(4, 1), 1),
             ("far", rng(2, 10, scale=50, shift=1000), 1),
             ("infinite", ROWS, 1),
@@ -134,6 +136,7 @@ CASES = [
             ("plane", rng(2, 5, 8, 9)),
             ("line", rng(2, 3, 33)),
             ("far", rng(1, 2, 50, shift=10)),
+            ("pixel", rng(2, 3, 1)),
         )
     ],
     *[
@@ -154,8 +157,16 @@ CASES = [
             ("vector", rng(100), 0, rng(100), [rng(100, seed=1)]),
             ("far", rng(4, 64, shift=10), -1, rng(64), [rng(64, seed=1)]),
             ("no-rows", np.zeros((0, 8), "float32"), -1, rng(8), []),
+            ("special", np.float32([[INF, 1, 2], [np.nan, 1, 2], [5, 5, 5]]), -1, rng(3), []),
         )
     ],
+    Case(
+        "layernorm-no-columns",
+        "LayerNormalization",
+        [np.zeros((3, 0), "float32"), np.zeros(0, "float32")],
+        [np.zeros((3, 0), "float32")],
+        {"axis": -1},
+    ),
     Case(
         "layernorm-epsilon",
         "LayerNormalization",

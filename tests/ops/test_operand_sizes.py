@@ -12,7 +12,7 @@ import pytest
 import rten_aot
 from rten_aot.runtime.errors import InputError
 from tests.ops.test_control_flow import GraphMaker, branch, compiled
-from tests.support.cases import Array, Case, run_case
+from tests.support.cases import Array, Case, feeds, run_case, write_cases
 
 X = np.array([1, -2, 3], np.float32)
 
@@ -142,3 +142,38 @@ def test_an_operand_that_stretches_enlarges_no_other(
 def test_an_operand_that_stretches_adds_no_axes(op: str, inputs: list[Array], what: str) -> None:
     with pytest.raises(rten_aot.ShapeError, match=f"{what}: .* has more axes than"):
         run_case(Case("long", op, inputs, []))
+
+
+VECTORS = [
+    Case("tile", "Tile", [floats(2, 3), np.int32([2, 1])], [floats(4, 3)]),
+    Case("tile-number", "Tile", [floats(), np.zeros(0, np.int32)], [floats()]),
+    Case("pad", "Pad", [floats(2, 3), np.int32([0, 1, 2, -2])],
+         [np.float32([[0, 1], [0, 1], [0, 0], [0, 0]])]),
+    Case("pad-axis", "Pad", [floats(2, 3), np.int32([1, 2]), None, np.int32([0])],
+         [np.pad(floats(2, 3), [(1, 2), (0, 0)])], constant=[3]),
+    Case("split", "Split", [floats(2, 3), np.int32([1, 2])], [floats(2, 1), floats(2, 2)],
+         {"axis": 1}, outputs=2),
+    Case("resize", "Resize", [floats(1, 1, 2, 3), None, None, np.int64([1, 1, 4, 5])],
+         [floats(1, 1, 4, 5)], {"mode": "nearest"}),
+    Case("scale", "Resize", [floats(1, 1, 2, 3), None, np.float32([1, 1, 2, 1])],
+         [floats(1, 1, 4, 3)], {"mode": "nearest"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: str(case.id))
+def test_vectors_whose_length_the_other_operands_tell(case: Case, tmp_path: Path) -> None:
+    """Their own is known at run time only, where another one is an error."""
+    place = max(i for i, x in enumerate(case.inputs) if x is not None and i not in case.constant)
+    right = feeds([case], "dynamic")
+    name, vector = f"c0_x{place}", case.inputs[place]
+    assert vector is not None
+    wrong = [np.append(vector, vector.dtype.type(1)), *([vector[1:]] if vector.size else [])]
+    write_cases([case], "dynamic", tmp_path / "m.rten")
+    library = rten_aot.compile(tmp_path / "m.rten", target="llvm -mcpu=native")
+    with rten_aot.load(library) as model:
+        for _ in range(2):
+            for got, want in zip(model.run(right).values(), case.want(), strict=True):
+                np.testing.assert_array_equal(got, want)
+            for other in wrong:
+                with pytest.raises(InputError, match=f'in node "{case.id}" .* sizes differ'):
+                    model.run({**right, name: other})

@@ -75,7 +75,7 @@ def case(
     rank = x.ndim - 2
     steps = strides or [1] * rank
     margins = pads or [0] * (2 * rank)
-    if auto_pad is not None:
+    if auto_pad == "SAME_UPPER":
         margins = same_pads(x, kernel, steps)
     attrs: dict[str, Any] = {"kernel_shape": list(kernel), "pads": pads, "strides": strides}
     attrs |= {"auto_pad": auto_pad, "ceil_mode": int(ceil_mode) or None}
@@ -155,6 +155,27 @@ CASES = [
             ("plain", np.random.default_rng(0).integers(0, 128, (1, 3, 6, 6))),
             ("negative", np.random.default_rng(0).integers(-128, 0, (1, 3, 6, 6))),
             ("least", np.full((1, 2, 4, 4), np.iinfo(dtype).min)),
+        )
+    ],
+    # Windows that lie on padding alone: NaN is the mean of nothing.
+    *[
+        Case(f"averagepool-on-pads-{label}", "AveragePool", [x],
+             [np.full(shape, np.nan, "float32")], attrs, modes=("static", "dynamic", "folded"))
+        for label, x, attrs, shape in (
+            ("pixel", rng(1, 1, 1, 1), {"kernel_shape": [1, 1], "pads": [1, 0, 0, 0],
+                                        "strides": [2, 1]}, (1, 1, 1, 1)),
+            ("line", rng(1, 2, 1), {"kernel_shape": [1], "pads": [1, 0], "strides": [2]},
+             (1, 2, 1)),
+            ("no-rows", np.zeros((1, 2, 0, 5), "float32"),
+             {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1]}, (1, 2, 1, 6)),
+        )
+    ],
+    case("AveragePool", "wide-pads", rng(1, 2, 3, 4), [2, 2], pads=[0, 1, 1, 0]),
+    *[
+        case(op, f"valid-{label}", x, kernel, strides=strides, auto_pad="VALID")
+        for op in ("MaxPool", "AveragePool")
+        for label, x, kernel, strides in (
+            ("plane", rng(1, 3, 7, 9), [3, 2], [2, 2]), ("line", rng(2, 3, 8), [3], [2]),
         )
     ],
     case("MaxPool", "volume-uint8",

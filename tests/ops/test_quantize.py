@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rten_aot
+from rten_aot.runtime.errors import InputError
 from tests.support.cases import Array, Case, Mode, Suite, run_case
 
 NAN, INF = np.nan, np.inf
@@ -69,6 +70,14 @@ CASES = [
             ("axis", 1, [rng(2, 5, 7, scale=40), SCALES, np.arange(5).astype("int8")]),
             ("axis-last", -1, [rng(2, 7, 5, scale=40), SCALES, np.arange(5).astype("uint8")]),
             ("axis-first", 0, [rng(5, 4, scale=40), SCALES, np.arange(5).astype("uint8")]),
+            ("halves-odd", 0, [HALVES, f32(1).reshape(()), np.array(1, "int8")]),
+            ("halves-negative", 0, [HALVES, f32(1).reshape(()), np.array(-128, "int8")]),
+            ("tiny-scale", 0, [HALVES, f32(1e-3).reshape(()), np.array(5, "uint8")]),
+            ("axis-negative", -3, [rng(5, 3, 4, scale=400), SCALES, np.arange(5).astype("int8")]),
+            ("axis-no-zero-point", 0, [rng(5, 3, 4, scale=40), SCALES]),
+            ("one-with-axis", 2, [rng(2, 3, 4, scale=40), SCALES[:1], np.array([9], "int8")]),
+            ("axis-empty", 0, [np.zeros((5, 0), "float32"), SCALES, np.arange(5).astype("int8")]),
+            ("int32", 0, [np.int32([-300, 5, 7, 1000]), f32(2).reshape(()), np.array(3, "uint8")]),
             ("scalar", 0, [np.array(3.7, "float32"), f32(0.5).reshape(()), np.array(2, "uint8")]),
             ("empty", 1, [np.zeros((2, 0), "float32"), f32(1).reshape(()), np.array(0, "uint8")]),
         )
@@ -90,6 +99,11 @@ CASES = [
             ("axis", 1, [BYTES[:70].reshape(2, 5, 7), SCALES, BYTES[:5]]),
             ("axis-last", -1, [BYTES[:70].reshape(2, 7, 5), SCALES, BYTES[:5]]),
             ("axis-first", 0, [BYTES[:20].reshape(5, 4), SCALES, BYTES[:5]]),
+            ("axis-negative", -2, [BYTES[:60].reshape(3, 5, 4).view("int8"), -SCALES,
+                                   BYTES[100:105].view("int8")]),
+            ("axis-no-zero-point", 1, [BYTES[:70].reshape(2, 5, 7), SCALES]),
+            ("int32-axis", 0, [np.int32([[2**31 - 1], [-(2**31)], [5]]), SCALES[:3]]),
+            ("scalar", 0, [np.array(200, "uint8"), f32(0.5).reshape(()), np.array(100, "uint8")]),
             ("empty", 0, [np.zeros((0, 3), "int8"), f32(2).reshape(())]),
         )
     ],
@@ -104,6 +118,8 @@ CASES = [
             ("matrix", rng(7, 33)),
             ("long", rng(3, 5000)),
             ("scalar", np.array(5, "float32")),
+            ("number", np.array([7], "float32")),
+            ("far", np.array([3e38, -1e38], "float32")),
             ("empty", np.zeros((0, 3), "float32")),
         )
     ],
@@ -123,10 +139,31 @@ def test_dynamic_quantization_of_whole_numbers() -> None:
     assert (scale, zero) == (1, 127)
 
 
-def test_a_scale_of_another_length_is_refused() -> None:
-    x, scale = np.zeros((2, 3), "uint8"), np.ones(4, "float32")
-    with pytest.raises(rten_aot.ShapeError, match="sizes of axis 1 and scale 3 and 4 differ"):
-        run_case(Case("dq", "DequantizeLinear", [x, scale], [], {"axis": 1}))
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("DequantizeLinear", "uint8"), ("QuantizeLinear", "float32")]
+)
+@pytest.mark.parametrize("axis", [1, -1])
+def test_a_scale_of_another_length_is_refused(op: str, dtype: str, axis: int) -> None:
+    x, scale = np.zeros((2, 3), dtype), np.ones(4, "float32")
+    case = Case("wrong", op, [x, scale], [], {"axis": axis})
+    message = f'in node "wrong" \\({op}\\): sizes of axis 1 and scale'
+    with pytest.raises(rten_aot.ShapeError, match=f"{message} 3 and 4 differ"):
+        run_case(case)
+    with pytest.raises(InputError, match=f"{message} differ"):
+        run_case(case, "dynamic")
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("DequantizeLinear", "uint8"), ("QuantizeLinear", "float32")]
+)
+def test_a_zero_point_of_another_length_is_refused(op: str, dtype: str) -> None:
+    inputs = [np.zeros((2, 3), dtype), np.ones(3, "float32"), np.zeros(2, "uint8")]
+    case = Case("wrong", op, inputs, [], {"axis": 1})
+    message = f'in node "wrong" \\({op}\\): sizes of axis 1 and zero point'
+    with pytest.raises(rten_aot.ShapeError, match=f"{message} 3 and 2 differ"):
+        run_case(case)
+    with pytest.raises(InputError, match=f"{message} differ"):
+        run_case(case, "dynamic")
 
 
 def test_a_zero_point_without_scales_to_match_is_refused() -> None:

@@ -83,7 +83,7 @@ def resize(
         factors = (
             [float(f) for f in np.array(scales, "float32")]
             if scales is not None
-            else [m / n for m, n in zip(sizes or [], v.shape, strict=True)]
+            else [m / max(n, 1) for m, n in zip(sizes or [], v.shape, strict=True)]
         )
         for axis, factor in enumerate(factors):
             grown = int(np.floor(np.float32(v.shape[axis]) * np.float32(factor)))
@@ -181,6 +181,27 @@ CASES = [
            coords="asymmetric"),
     resize("whole-position", rng(1, 7, 10, 7), sizes=[1, 7, 5, 19], coords="pytorch_half_pixel",
            nearest="ceil"),
+    resize("channels-and-batch", rng(2, 4, 3, 3), scales=[2, 0.5, 1, 1]),
+    resize("vector", rng(4), mode="linear", scales=[2.5]),
+    late(resize("vector", rng(4), mode="linear", scales=[2.5])),
+    *[
+        made
+        for mode in ("nearest", "linear")
+        for label, x, target in (
+            ("to-nothing", rng(1, 2, 3, 3), {"sizes": [1, 2, 0, 6]}),
+            ("below-one", rng(1, 1, 3, 3), {"scales": [1, 1, 0.3, 0.3]}),
+            ("no-rows", rng(1, 2, 0, 3), {"scales": [1, 1, 2, 2]}),
+            ("no-rows-to-none", rng(1, 2, 0, 3), {"sizes": [1, 2, 0, 7]}),
+            ("no-images", rng(0, 2, 3, 3), {"sizes": [0, 2, 6, 6]}),
+            ("no-channels", rng(1, 0, 3, 3), {"sizes": [1, 0, 2, 7]}),
+        )
+        for plain in [resize(f"{mode}-{label}", x, mode=mode, **target)]
+        for made in (plain, late(plain))
+    ],
+    replace(
+        late(resize("sizes-of-unknown-length", rng(1, 2, 3, 3), sizes=[1, 2, 7, 2])),
+        fixed=(),
+    ),
     resize("many-channels", rng(1, 33, 9, 9), scales=[1, 1, 2, 2], coords="asymmetric",
            nearest="floor"),
 ]  # fmt: skip
@@ -203,6 +224,20 @@ def test_nearest_keeps_integers() -> None:
     x = np.arange(12, dtype="uint8").reshape(1, 1, 3, 4)
     (result,) = run_case(resize("u8", x, scales=[1, 1, 2, 2]))
     np.testing.assert_array_equal(result, x.repeat(2, 2).repeat(2, 3))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("shape", [(1, 2, 0, 3), (1, 2, 3, 0)])
+def test_what_has_no_elements_cannot_be_enlarged(
+    shape: tuple[int, ...], mode: str, known: bool
+) -> None:
+    case = resize("bad", np.zeros(shape, "float32"), sizes=[1, 2, 4, 4], mode=mode)
+    message = 'in node "bad(-late)?" \\(Resize\\): an axis without elements cannot be enlarged'
+    with pytest.raises(rten_aot.ShapeError, match=message):
+        run_case(case, "folded")
+    with pytest.raises((rten_aot.InputError, rten_aot.ModelRunError), match=message):
+        run_case(case if known else late(case), "dynamic")
 
 
 def test_scales_must_be_positive() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,14 @@ def layer(
     )
 
 
+def without(case: Case, place: int) -> Case:
+    """The same with one operand left out."""
+    operands = [x if i != place else None for i, x in enumerate(case.inputs)]
+    while operands[-1] is None:
+        operands.pop()
+    return replace(case, inputs=operands)
+
+
 def both(id: str, *sizes: Any, **options: Any) -> list[Case]:
     """An LSTM and both kinds of GRU."""
     return [
@@ -138,6 +147,23 @@ SUITE = Suite(
         *both("wide", 2, 1, 40, 128),
         *both("shared-by-threads", 3, 1, 5, 513),
         *both("no-batch", 3, 0, 4, 8),
+        *both("no-inputs", 3, 2, 0, 4),
+        *both("no-steps", 0, 2, 3, 4, "bidirectional"),
+        *both("lengths-bare", 4, 3, 3, 5, "bidirectional", lengths=[4, 0, 2], states=False),
+        *[
+            without(case, 5)
+            for direction in DIRECTIONS
+            for case in both(f"{direction}-no-h", 4, 3, 3, 5, direction, lengths=[1, 4, 0])
+        ],
+        *[
+            without(layer("LSTM", f"{direction}-no-c", 4, 3, 3, 5, direction), 6)
+            for direction in DIRECTIONS
+        ],
+        *[
+            replace(case, id=f"{case.id}-{'-'.join(map(str, stored))}", constant=stored, fixed=())
+            for case in both("all-free", 4, 3, 3, 5, "bidirectional", lengths=[4, 1, 3])
+            for stored in ((), (1,), (2,), (5,), (1, 2, 3))
+        ],
         *both("many", 3, 33, 4, 16, "bidirectional"),
     ]
 )

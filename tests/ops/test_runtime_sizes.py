@@ -251,6 +251,14 @@ def test_resize(model: Model) -> None:
     check(model("scaled_all", X, (1, 2, 1))[0], X[:, places])
 
 
+@pytest.mark.parametrize("steps", [(5, 0, -2), (5, 0, 1), (0, 5, -1), (3, 3, 1), (10, 0, -10)])
+def test_ranges_down_and_of_nothing(model: Model, steps: tuple[int, int, int]) -> None:
+    for name in ("range", "range_float"):
+        check(model(name, *steps)[0], np.arange(*steps))
+    far = INT_MIN, INT_MAX, 2**30
+    check(model("range", *far)[0], np.arange(*far))
+
+
 def test_diagonals(model: Model) -> None:
     for k in (-2, 0, 3, 100):
         check(model("trilu", X, k)[0], np.triu(X, k))

@@ -37,6 +37,12 @@ CASES = [
             ("three", [rng(3, 1), rng(1, 4), rng(2, 1, 1)]),
             ("nan", NANS),
             ("empty", [rng(0, 3), rng(1)]),
+            ("numbers", [rng(), rng()]),
+            ("five", [rng(2, 1, 3), rng(4, 1), rng(), rng(1), rng(2, 4, 3)]),
+            (
+                "infinite",
+                [np.array([np.inf, 1, NAN], "float32"), np.array([-np.inf, 2, 0], "float32")],
+            ),
         )
     ],
     *[
@@ -48,6 +54,17 @@ CASES = [
             modes=("static", "dynamic", "folded"),
         )
         for name in ("Max", "Min", "Sum")
+    ],
+    *[
+        Case(
+            f"{name.lower()}-{dtype}",
+            name,
+            [np.arange(-20, 20).astype(dtype).reshape(8, 5), np.array([127, 3, 0, 1, 9], dtype)],
+            FUNCTIONS[name],
+            modes=("static", "folded"),
+        )
+        for name in ("Max", "Min", "Sum")
+        for dtype in ("int8", "uint8")
     ],
 ]
 SUITE = Suite(CASES)

@@ -206,7 +206,8 @@ def small(shape: list[Size]) -> bool:
 @op("Tile")
 def tile(ctx: OpContext, x: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Tile.html."""
-    counts, shape = sizes(ctx, repeats, "repeats"), ctx.shape(x)
+    shape = ctx.shape(x)
+    counts = sizes(ctx, repeats, "repeats", needed=len(shape))
     if len(counts) != len(shape):
         ctx.shape_error(f"{len(counts)} repeats are given for {len(shape)} axes")
     # [a, b] -> [1, a, 1, b] -> [r, a, s, b] -> [r * a, s * b]

@@ -11,7 +11,7 @@ from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
-from rten_aot.importer.sizes import at_least, expr, minimum, text
+from rten_aot.importer.sizes import at_least, expr, minimum, one_element, text
 from rten_aot.importer.windows import simplified
 
 _MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
@@ -81,7 +81,7 @@ def _counts(
             places.append(ctx.normalize_axis(axis, rank, "axes"))
         if len(set(places)) < len(places):
             ctx.shape_error(f"axes {places} name one axis twice")
-    counts = sizes(ctx, pads, "pads", signed=True)
+    counts = sizes(ctx, pads, "pads", signed=True, needed=2 * len(places))
     if len(counts) != 2 * len(places):
         ctx.shape_error(f"{len(counts)} pads are given for {len(places)} axes")
     return places, counts[: len(places)], counts[len(places) :]
@@ -126,9 +126,10 @@ def _filler(
         return 0, []
     if ctx.dtype(value) != ctx.dtype(x):
         ctx.shape_error(f"the value is {ctx.dtype(value)}, the input {ctx.dtype(x)}")
+    value = one_element(ctx, value, "the value")
     content = ctx.contents(value)
     if content is None or not isinstance(content.flat[0], (int, float, np.floating)):
-        return 0, [ctx.reshape(value, [])]
+        return 0, [value]
     number = content.flat[0]
     return (float(number) if ctx.dtype(x) == "float32" else int(number)), []
 

@@ -8,14 +8,15 @@ from fractions import Fraction
 import numpy as np
 from tvm import relax, tirx
 
-import rten_aot.dialect.resize  # noqa: F401  (defines what is emitted here)
+import rten_aot.dialect.generate
+import rten_aot.dialect.resize  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
 from rten_aot.importer.known import is_symbolic
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import measured
 from rten_aot.importer.runtime_sizes import sizes as sizes_of
-from rten_aot.importer.sizes import expr, product
+from rten_aot.importer.sizes import at_least, expr, minimum, product
 from rten_aot.importer.windows import simplified
 
 COORDINATES = {
@@ -85,7 +86,7 @@ def resize(
         wanted = [_scaled(ctx, n, f) for n, f in zip(shape, factors, strict=True)]
     elif sizes is not None:
         computed = ctx.contents(sizes) is None
-        wanted = sizes_of(ctx, sizes, "sizes")
+        wanted = sizes_of(ctx, sizes, "sizes", needed=len(shape))
         if computed and len(wanted) == len(shape):
             for d in range(_fixed_axes(ctx, x, mode)):
                 wanted[d] = ctx.equal_dims(
@@ -93,6 +94,8 @@ def resize(
                 )
         if len(wanted) != len(shape):
             ctx.shape_error(f"{len(wanted)} sizes for an input of rank {len(shape)}")
+        for size, result in zip(shape, wanted, strict=True):
+            at_least(ctx, size, minimum(result, 1), "an axis without elements cannot be enlarged")
     else:
         ctx.fail("has neither scales nor sizes")
     changed = [
@@ -143,6 +146,8 @@ def _resample(
 ) -> relax.Expr:
     if not changed:
         return x
+    if any(isinstance(size, int) and size == 0 for size in wanted):
+        return ctx.call("full", ctx.shape_expr(wanted), value=0, dtype=ctx.dtype(x))
     attrs = {"mode": mode, "coordinates": coordinates, "nearest": nearest}
     if ctx.rank(x) == 4 and min(changed) >= 2:
         scales = None if factors is None else factors[2:]

@@ -15,7 +15,7 @@ import rten_aot.dialect.matmul
 import rten_aot.dialect.movement
 import rten_aot.dialect.rnn  # noqa: F401  (all define what is emitted here)
 from rten_aot.dialect.recurrence import LANES, blocks_of
-from rten_aot.importer.context import OpContext
+from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.ops.layout import permute
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
@@ -100,9 +100,9 @@ class _Layer:
         self.blocks = blocks_of(self.hidden)
         if ctx.rank(x) != 3:
             ctx.shape_error(f"input X has rank {ctx.rank(x)}; needed: 3")
-        self._steps, self._batch, self._inputs = ctx.shape(x)
+        self._steps, self._batch, inputs = ctx.shape(x)
         rows = gates * self.hidden
-        self._expect(w, "W", [self.directions, rows, self._inputs])
+        self._inputs = self._expect(w, "W", [self.directions, rows, inputs])[2]
         self._expect(r, "R", [self.directions, rows, self.hidden])
         if b is not None:
             self._expect(b, "B", [self.directions, 2 * rows])
@@ -110,15 +110,16 @@ class _Layer:
             self._expect(lengths, "sequence_lens", [self._batch], "int32")
 
     def _expect(
-        self, x: relax.Expr, name: str, shape: list[object], dtype: str = "float32"
-    ) -> None:
+        self, x: relax.Expr, name: str, shape: list[Size], dtype: str = "float32"
+    ) -> list[Size]:
+        """The shape of an operand, which must be ``shape``; numbers where one of both has them."""
         own = self._ctx.shape(x)
         if self._ctx.dtype(x) != dtype:
             self._ctx.shape_error(f"input {name} is {self._ctx.dtype(x)}; needed: {dtype}")
         if len(own) != len(shape):
             self._ctx.shape_error(f"input {name} has shape {text(own)}; needed: {text(shape)}")
-        for a, b in zip(own, shape, strict=True):
-            self._ctx.equal_dims(a, b, f"input {name} has shape {text(own)}; sizes")
+        what = f"input {name} has shape {text(own)}; sizes"
+        return [self._ctx.equal_dims(a, b, what) for a, b in zip(own, shape, strict=True)]
 
     def state(self, x: relax.Expr | None, name: str) -> relax.Expr:
         """An initial state; zeros if there is none."""

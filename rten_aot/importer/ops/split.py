@@ -23,7 +23,7 @@ def split(ctx: OpContext, x: relax.Expr, split: relax.Expr | None = None) -> lis
     total = ctx.shape(x)[axis]
     outputs = len(ctx.node.outputs)
     if split is not None:
-        parts = sizes(ctx, split, "the sizes of the parts")
+        parts = sizes(ctx, split, "the sizes of the parts", needed=outputs)
         ctx.equal_dims(
             sum(parts[1:], parts[0]) if parts else 0, total, "sum of parts and axis: sizes"
         )
