@@ -118,15 +118,16 @@ def _exact(x: tirx.Expr) -> tirx.Expr:
     return x if is_float(dtype_of(x)) else tirx.Cast("int64", x)
 
 
-def _exact_square(x: tirx.Expr) -> tirx.Expr:
-    return _exact(x) * _exact(x)
+def _float_square(x: tirx.Expr) -> tirx.Expr:
+    # The sum of a few large integers' squares is more than 64 bits hold.
+    value = x if is_float(dtype_of(x)) else tirx.Cast("float64", x)
+    return value * value
 
 
 def _root(total: tirx.Expr, _count: tirx.Expr, dtype: str) -> tirx.Expr:
-    if is_float(dtype):
-        return tirx.sqrt(total)
+    root = tirx.sqrt(total)
     # What does not fit wraps, which conversions from floats do not do.
-    return tirx.Cast(dtype, tirx.Cast("int64", tirx.sqrt(tirx.Cast("float64", total))))
+    return root if is_float(dtype) else tirx.Cast(dtype, tirx.Cast("int64", root))
 
 
 def _mean(total: tirx.Expr, count: tirx.Expr, dtype: str) -> tirx.Expr:
@@ -152,7 +153,7 @@ class _Reduction:
 
 # The mean of no elements is NaN, of integers 0. Means and roots of integers are truncated.
 _REDUCTIONS: dict[str, _Reduction] = {
-    "reduce_l2": _Reduction("sum", _exact_square, _root),
+    "reduce_l2": _Reduction("sum", _float_square, _root),
     "reduce_max": _Reduction("max"),
     "reduce_mean": _Reduction("sum", _exact, _mean),
     "reduce_min": _Reduction("min"),

@@ -25,7 +25,7 @@ def rng(*shape: int, dtype: str = "float32") -> Array:
 
 
 REDUCTIONS: dict[str, Function] = {
-    "ReduceL2": lambda x, **kw: np.sqrt(np.sum(x * x, **kw)),
+    "ReduceL2": lambda x, **kw: np.sqrt(np.sum(x.astype("float64") ** 2, **kw)),
     "ReduceMax": np.max,
     "ReduceMean": np.mean,
     "ReduceMin": np.min,

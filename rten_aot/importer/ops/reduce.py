@@ -143,7 +143,8 @@ def _sum_square(x: npt.NDArray[Any], **options: Any) -> npt.NDArray[Any]:
 
 
 def _l2(x: npt.NDArray[Any], **options: Any) -> npt.NDArray[Any]:
-    root = np.asarray(np.sqrt(_sum_square(x, **options)))
+    # As floats: the squares of large integers have a sum of more than 64 bits.
+    root = np.asarray(np.sqrt(_sum_square(x.astype(np.float64), **options)))
     return np.trunc(root) if x.dtype == np.int64 else root
 
 
