@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rten_aot.importer.registry import OpSpec
 
 
+_HEAD = ("operator", "inputs", "types", "sizes", "limits")
+
+
 def main(words: list[str]) -> int:
     """Print the table as the words say; returns the exit code."""
     args = build_parser().parse(words)
@@ -21,7 +24,7 @@ def main(words: list[str]) -> int:
     if args.markdown:
         print(markdown(specs))
     else:
-        print("\n".join(align([("operator", "inputs", "limits"), *_rows(specs)], indent="")))
+        print("\n".join(align([_HEAD, *_rows(specs)], indent="")))
         print(_count(specs))
     return 0
 
@@ -39,18 +42,28 @@ def markdown(specs: Mapping[str, OpSpec]) -> str:
     for row in _rows(specs):
         cells = [cell.replace("|", "\\|") for cell in row]
         rows.append(f"| {' | '.join(cells)} |".replace("  |", " |"))
-    return "\n".join([_count(specs), "", "| Operator | Inputs | Limits |", "|---|---|---|", *rows])
+    head = f"| {' | '.join(name.capitalize() for name in _HEAD)} |"
+    return "\n".join([_count(specs), "", head, "|---" * len(_HEAD) + "|", *rows])
 
 
-def _rows(specs: Mapping[str, OpSpec]) -> list[tuple[str, str, str]]:
+def _rows(specs: Mapping[str, OpSpec]) -> list[tuple[str, ...]]:
     rows = []
     for name in sorted({*_schema_operators(), *specs}):
         spec = specs.get(name)
         if spec is None:
-            rows.append((name, "", "not supported"))
+            rows.append((name, "", "", "", "not supported"))
         else:
-            rows.append((name, spec.arity, spec.limits))
+            rows.append((name, spec.arity, _types(spec), _sizes(spec), spec.limits))
     return rows
+
+
+def _types(spec: OpSpec) -> str:
+    every = spec.types == type(spec).types
+    return "all" if every else ", ".join(spec.types)
+
+
+def _sizes(spec: OpSpec) -> str:
+    return "fixed, free, computed" if spec.data_dependent else "fixed, free"
 
 
 def _count(specs: Mapping[str, OpSpec]) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Size: TypeAlias = "int | tirx.Expr"
 Contents: TypeAlias = npt.NDArray[np.object_]
+Integers: TypeAlias = relax.Expr
+"""An input of sizes, axes or indices; see ``registry.op``."""
 
 _SIZE_LIMIT = tirx.const(1 << 40, "int64")
 """Above every size that can occur."""

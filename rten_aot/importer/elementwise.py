@@ -11,10 +11,6 @@ from rten_aot.importer.context import OpContext, Size
 from rten_aot.importer.known import Numbers, Symbolic, fold
 from rten_aot.importer.sizes import broadcast
 
-FLOATS = ("float32",)
-INTEGERS = ("int32", "int8", "uint8")
-ALL_TYPES = (*FLOATS, *INTEGERS)
-
 
 def check_type(ctx: OpContext, x: relax.Expr, supported: Sequence[str]) -> None:
     """Refuse element types other than ``supported``."""

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +14,11 @@ from rten_aot.errors import InternalError, UnsupportedOpError
 from rten_aot.format.graph import Graph, OpNode
 
 OpFunction: TypeAlias = Callable[..., Any]
+
+FLOATS = ("float32",)
+INTEGERS = ("int32", "int8", "uint8")
+ALL_TYPES = (*FLOATS, *INTEGERS)
+"""The element types of .rten models."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,12 @@ class OpSpec:
     """What is not supported, in words for the support table; empty if nothing."""
     sequences: bool = False
     """Whether operands may be sequences of tensors."""
+    types: Sequence[str] = ALL_TYPES
+    """Element types that the first input may have."""
+    integers: Sequence[int] = ()
+    """Positions of inputs that must be int32: sizes, axes, indices."""
+    data_dependent: bool = False
+    """Whether the sizes of the result may depend on what the model computes."""
 
     @property
     def arity(self) -> str:
@@ -46,12 +57,18 @@ _SPECS: dict[str, OpSpec] = {}
 
 
 def op(
-    name: str, *, limits: str = "", sequences: bool = False
+    name: str,
+    *,
+    types: Sequence[str] = ALL_TYPES,
+    limits: str = "",
+    sequences: bool = False,
+    data_dependent: bool = False,
 ) -> Callable[[OpFunction], OpFunction]:
     """Register the decorated function as the importer of operator ``name``.
 
     The function takes an ``OpContext`` and one Relax expression for each input (None for an
     optional one that is missing; ``*xs`` for any number) and returns one expression or a tuple.
+    Inputs that are annotated as ``Integers`` must be int32.
     """
 
     def register(function: OpFunction) -> OpFunction:
@@ -62,8 +79,18 @@ def op(
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         fixed = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
         required = sum(p.default is p.empty for p in fixed)
+        integers = [i for i, p in enumerate(fixed) if str(p.annotation).startswith("Integers")]
         _SPECS[name] = OpSpec(
-            name, function, required, len(fixed), variadic, limits, sequences=sequences
+            name,
+            function,
+            required,
+            len(fixed),
+            variadic,
+            limits,
+            sequences,
+            types,
+            integers,
+            data_dependent,
         )
         return function
 

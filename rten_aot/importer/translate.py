@@ -13,6 +13,7 @@ from rten_aot.dialect.functions import building, result_types
 from rten_aot.errors import CompileError, InternalError, ModelFormatError, UnsupportedOpError
 from rten_aot.format.graph import Constant, Dim, Graph, Model, OpNode, Value
 from rten_aot.importer.context import Check, Contents, GraphState, OpContext
+from rten_aot.importer.elementwise import check_type
 from rten_aot.importer.registry import OpSpec, check_supported, load_all
 from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.signature import Signature, TensorSpec, unique_names
@@ -208,6 +209,7 @@ class Translator:
         self.nodes.append((node.name, node.op))
         context = OpContext(scope.state, node, len(self.nodes) - 1, self, scope)
         try:
+            _check_types(context, spec, operands)
             result = spec.function(context, *operands)
             context.attrs.finish()
         except (CompileError, InternalError):
@@ -237,6 +239,16 @@ class Translator:
                 f'input "{name}" is used before anything computes it', node=node.name, op=node.op
             )
         return value
+
+
+def _check_types(ctx: OpContext, spec: OpSpec, operands: Sequence[relax.Expr | None]) -> None:
+    for position, x in enumerate(operands):
+        if x is None or isinstance(x, TensorSequence):
+            continue
+        if position in spec.integers:
+            check_type(ctx, x, ("int32",))
+        elif position == 0:
+            check_type(ctx, x, spec.types)
 
 
 def _check_arity(spec: OpSpec, node: OpNode) -> None:

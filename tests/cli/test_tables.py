@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rten_aot import targets
 from rten_aot.cli import ops
 from rten_aot.importer.registry import OpSpec
@@ -16,24 +18,26 @@ SPECS = {
     "Add": spec("Add", 2, 2),
     "Concat": spec("Concat", 1, None),
     "Conv": spec("Conv", 2, 3, "no 4-D kernels"),
+    "Tile": replace(spec("Tile", 2, 2), types=("float32", "int32"), data_dependent=True),
 }
 
 
 def test_markdown() -> None:
     lines = ops.markdown(SPECS).splitlines()
-    assert lines[0].startswith("3 of the ")
+    assert lines[0].startswith("4 of the ")
     assert lines[0].endswith(" operators of the .rten format.")
-    assert "| Add | 2 | |" in lines
-    assert "| Concat | 1 or more | |" in lines
-    assert "| Conv | 2 to 3 | no 4-D kernels |" in lines
-    assert "| Relu | | not supported |" in lines
+    assert "| Add | 2 | all | fixed, free | |" in lines
+    assert "| Concat | 1 or more | all | fixed, free | |" in lines
+    assert "| Conv | 2 to 3 | all | fixed, free | no 4-D kernels |" in lines
+    assert "| Tile | 2 | float32, int32 | fixed, free, computed | |" in lines
+    assert "| Relu | | | | not supported |" in lines
 
 
 def test_ops(command: Command) -> None:
     done = command("ops")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0].split() == ["operator", "inputs", "limits"]
+    assert lines[0].split() == ["operator", "inputs", "types", "sizes", "limits"]
     assert lines[-1].endswith(" operators of the .rten format.")
     assert command("ops", "--markdown").out.splitlines()[0] == lines[-1]
 

@@ -12,15 +12,7 @@ from tvm import relax, tirx
 import rten_aot.dialect.arithmetic
 import rten_aot.dialect.power  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.elementwise import (
-    ALL_TYPES,
-    INTEGERS,
-    check_broadcast,
-    check_same_type,
-    check_type,
-    combine,
-    emit,
-)
+from rten_aot.importer.elementwise import check_broadcast, check_same_type, combine, emit
 from rten_aot.importer.known import (
     Element,
     Numbers,
@@ -32,7 +24,7 @@ from rten_aot.importer.known import (
     never_negative,
     numbers_of,
 )
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import ALL_TYPES, INTEGERS, op
 from rten_aot.importer.sizes import expr, stretches
 
 Array = npt.NDArray[Any]
@@ -49,10 +41,9 @@ def _binary(
 ) -> None:
     """Register an operator without attributes; ``result`` is its type if not the operands'."""
 
-    @op(name)
+    @op(name, types=types)
     def convert(ctx: OpContext, a: relax.Expr, b: relax.Expr) -> relax.Expr:
         dtype = check_same_type(ctx, a, b)
-        check_type(ctx, a, types)
         return combine(ctx, call, a, b, numbers, symbolic, result or dtype)
 
 

@@ -30,6 +30,7 @@ from rten_aot.importer.translate import (
 
 @op(
     "If",
+    data_dependent=True,
     limits="branches whose results differ in rank need a condition on sizes, which must then be "
     "true when the model runs",
 )

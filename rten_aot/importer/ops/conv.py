@@ -9,10 +9,10 @@ from tvm import relax
 import rten_aot.dialect.arithmetic
 import rten_aot.dialect.conv  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.elementwise import FLOATS, check_type
+from rten_aot.importer.elementwise import check_type
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.convert import convert_to
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.sizes import at_least, one_element, stretches
 from rten_aot.importer.volumes import convolve, convolve_transposed
 from rten_aot.importer.windows import (
@@ -74,17 +74,16 @@ def _convolve(ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | N
     return as_line(ctx, _with_bias(ctx, result, bias), rank)
 
 
-@op("Conv")
+@op("Conv", types=FLOATS)
 def conv(
     ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None = None
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Conv.html."""
-    check_type(ctx, x, FLOATS)
     check_type(ctx, w, FLOATS)
     return _convolve(ctx, x, w, bias)
 
 
-@op("ConvInteger")
+@op("ConvInteger", types=("uint8", "int8"))
 def conv_integer(
     ctx: OpContext,
     x: relax.Expr,
@@ -116,12 +115,11 @@ def _centred(ctx: OpContext, x: relax.Expr, zero_point: relax.Expr) -> relax.Exp
     return ctx.call("subtract", convert_to(ctx, x, "int32"), shift)
 
 
-@op("ConvTranspose")
+@op("ConvTranspose", types=FLOATS)
 def conv_transpose(
     ctx: OpContext, x: relax.Expr, w: relax.Expr, bias: relax.Expr | None = None
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__ConvTranspose.html, without dilations."""
-    check_type(ctx, x, FLOATS)
     check_type(ctx, w, FLOATS)
     rank = spatial_rank(ctx, x)
     kernel = _kernel(ctx, w, rank)

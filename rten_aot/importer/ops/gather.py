@@ -8,7 +8,7 @@ from tvm import relax
 
 import rten_aot.dialect.indexing
 import rten_aot.dialect.scatter  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import Contents, OpContext, Size
+from rten_aot.importer.context import Contents, Integers, OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
@@ -18,7 +18,7 @@ _REDUCTIONS = {"None": "none", "Add": "add", "Mul": "mul", "Min": "min", "Max": 
 
 
 @op("Gather")
-def gather(ctx: OpContext, x: relax.Expr, indices: relax.Expr) -> relax.Expr:
+def gather(ctx: OpContext, x: relax.Expr, indices: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Gather.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis"), ctx.rank(x))
     shape, places = ctx.shape(x), _numbers(ctx.contents(indices))
@@ -73,7 +73,7 @@ def _at_constants(ctx: OpContext, x: relax.Expr, axis: int, places: Contents) ->
 
 
 @op("GatherElements")
-def gather_elements(ctx: OpContext, x: relax.Expr, indices: relax.Expr) -> relax.Expr:
+def gather_elements(ctx: OpContext, x: relax.Expr, indices: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__GatherElements.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis"), ctx.rank(x))
     _within(ctx, x, indices, axis)
@@ -91,7 +91,7 @@ def _within(ctx: OpContext, x: relax.Expr, indices: relax.Expr, axis: int) -> No
 
 
 @op("GatherND")
-def gather_nd(ctx: OpContext, x: relax.Expr, indices: relax.Expr) -> relax.Expr:
+def gather_nd(ctx: OpContext, x: relax.Expr, indices: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__GatherND.html."""
     batch = ctx.attrs.int("batch_dims", default=0)
     shape, own = ctx.shape(x), ctx.shape(indices)
@@ -118,7 +118,7 @@ def _depth(ctx: OpContext, indices: list[Size], most: int) -> int:
 
 @op("ScatterElements")
 def scatter_elements(
-    ctx: OpContext, x: relax.Expr, indices: relax.Expr, updates: relax.Expr
+    ctx: OpContext, x: relax.Expr, indices: Integers, updates: relax.Expr
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__ScatterElements.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis"), ctx.rank(x))
@@ -133,9 +133,7 @@ def scatter_elements(
 
 
 @op("ScatterND")
-def scatter_nd(
-    ctx: OpContext, x: relax.Expr, indices: relax.Expr, updates: relax.Expr
-) -> relax.Expr:
+def scatter_nd(ctx: OpContext, x: relax.Expr, indices: Integers, updates: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__ScatterND.html."""
     reduction = ctx.attrs.enum("reduction", _REDUCTIONS, default="None")
     shape, own = ctx.shape(x), ctx.shape(indices)

@@ -9,7 +9,7 @@ from tvm import relax
 
 import rten_aot.dialect.generate
 import rten_aot.dialect.indexing  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
+from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, Integers, OpContext
 from rten_aot.importer.elementwise import check_same_type
 from rten_aot.importer.known import Element, is_symbolic, whole
 from rten_aot.importer.ops.convert import convert_to
@@ -21,8 +21,8 @@ from rten_aot.importer.sizes import ceil_div, maximum, one_element
 _DTYPES = {"Int32": "int32", "Float": "float32", "Int8": "int8", "UInt8": "uint8"}
 
 
-@op("ConstantOfShape")
-def constant_of_shape(ctx: OpContext, shape: relax.Expr) -> relax.Expr:
+@op("ConstantOfShape", data_dependent=True)
+def constant_of_shape(ctx: OpContext, shape: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
     value = ctx.attrs.scalar("value", default=0.0)
     wanted = sizes(ctx, shape, "the shape")
@@ -32,7 +32,7 @@ def constant_of_shape(ctx: OpContext, shape: relax.Expr) -> relax.Expr:
     return ctx.call("full", ctx.shape_expr(wanted), value=value, dtype=dtype)
 
 
-@op("Range")
+@op("Range", data_dependent=True)
 def range_(ctx: OpContext, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Range.html."""
     operands = [start, limit, delta]
@@ -94,10 +94,8 @@ def eye_like(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     return ctx.call("eye", ctx.shape_expr(shape), k=k, dtype=dtype)
 
 
-@op("OneHot")
-def one_hot(
-    ctx: OpContext, indices: relax.Expr, depth: relax.Expr, values: relax.Expr
-) -> relax.Expr:
+@op("OneHot", data_dependent=True)
+def one_hot(ctx: OpContext, indices: relax.Expr, depth: Integers, values: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(indices) + 1)
     count = sizes(ctx, one_element(ctx, convert_to(ctx, depth, "int32"), "depth"), "depth")
@@ -108,7 +106,7 @@ def one_hot(
 
 
 @op("Trilu")
-def trilu(ctx: OpContext, x: relax.Expr, k: relax.Expr | None = None) -> relax.Expr:
+def trilu(ctx: OpContext, x: relax.Expr, k: Integers | None = None) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
     upper = ctx.attrs.bool("upper", default=True)
     if ctx.rank(x) < 2:

@@ -6,11 +6,11 @@ from tvm import relax
 
 import rten_aot.dialect.grid_sample  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.elementwise import FLOATS, check_type
-from rten_aot.importer.registry import op
+from rten_aot.importer.elementwise import check_type
+from rten_aot.importer.registry import FLOATS, op
 
 
-@op("GridSample", limits="pictures (rank 4), linear interpolation, zeros outside")
+@op("GridSample", types=FLOATS, limits="pictures (rank 4), linear interpolation, zeros outside")
 def grid_sample(ctx: OpContext, x: relax.Expr, grid: relax.Expr) -> relax.Expr:
     """Bilinear samples; the file format has no other mode."""
     align_corners = ctx.attrs.bool("align_corners")

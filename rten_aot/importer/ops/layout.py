@@ -7,7 +7,7 @@ from tvm import relax, tirx
 
 import rten_aot.dialect.generate
 import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
+from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, Integers, OpContext, Size
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
 from rten_aot.importer.sizes import at_least, broadcast, expr, plain, product, quotient, text
@@ -26,8 +26,8 @@ def permute(ctx: OpContext, x: relax.Expr, axes: list[int]) -> relax.Expr:
     return ctx.call("transpose", x, axes=axes)
 
 
-@op("Reshape")
-def reshape(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
+@op("Reshape", data_dependent=True)
+def reshape(ctx: OpContext, x: relax.Expr, shape: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Reshape.html."""
     allow_zero = ctx.attrs.bool("allow_zero", default=False)
     if ctx.contents(shape) is None:
@@ -87,8 +87,8 @@ def flatten(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     return ctx.reshape(x, [product(shape[:axis]), product(shape[axis:])])
 
 
-@op("Squeeze")
-def squeeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
+@op("Squeeze", data_dependent=True)
+def squeeze(ctx: OpContext, x: relax.Expr, axes: Integers | None = None) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html.
 
     Without axes, a size that is not known is taken not to be 1, which is checked.
@@ -107,8 +107,8 @@ def squeeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> re
     return ctx.reshape(x, [size for i, size in enumerate(shape) if i not in removed])
 
 
-@op("Unsqueeze")
-def unsqueeze(ctx: OpContext, x: relax.Expr, axes: relax.Expr) -> relax.Expr:
+@op("Unsqueeze", data_dependent=True)
+def unsqueeze(ctx: OpContext, x: relax.Expr, axes: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Unsqueeze.html."""
     shape = ctx.shape(x)
     if ctx.contents(axes) is None:
@@ -176,8 +176,8 @@ def _vector(sizes: list[Size]) -> np.ndarray[tuple[int, ...], np.dtype[np.object
     return vector
 
 
-@op("Expand")
-def expand(ctx: OpContext, x: relax.Expr, shape: relax.Expr) -> relax.Expr:
+@op("Expand", data_dependent=True)
+def expand(ctx: OpContext, x: relax.Expr, shape: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Expand.html."""
     old, wanted = ctx.shape(x), sizes(ctx, shape, "the shape to expand to")
     rank = max(len(old), len(wanted))
@@ -203,8 +203,8 @@ def small(shape: list[Size]) -> bool:
     return isinstance(count, int) and count <= MAX_KNOWN_ELEMENTS
 
 
-@op("Tile")
-def tile(ctx: OpContext, x: relax.Expr, repeats: relax.Expr) -> relax.Expr:
+@op("Tile", data_dependent=True)
+def tile(ctx: OpContext, x: relax.Expr, repeats: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Tile.html."""
     shape = ctx.shape(x)
     counts = sizes(ctx, repeats, "repeats", needed=len(shape))

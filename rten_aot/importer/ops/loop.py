@@ -9,7 +9,7 @@ from tvm import relax, tirx
 import rten_aot.dialect.generate  # noqa: F401  (defines what is emitted here)
 from rten_aot.dialect.control import while_loop
 from rten_aot.format.graph import Graph
-from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.concat import stacked
 from rten_aot.importer.ops.control_flow import Captures
@@ -33,13 +33,14 @@ MOST_TRIPS = 2**31 - 1
 
 @op(
     "Loop",
+    data_dependent=True,
     limits="where only a run tells the number of iterations, carried values keep their shapes, "
     "and scan outputs need a limit, which memory is taken for",
     sequences=True,
 )
 def loop(
     ctx: OpContext,
-    trips: relax.Expr | None = None,
+    trips: Integers | None = None,
     condition: relax.Expr | None = None,
     *initial: relax.Expr,
 ) -> list[relax.Expr]:

@@ -10,15 +10,10 @@ import rten_aot.dialect.matmul
 import rten_aot.dialect.movement
 import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.elementwise import (
-    FLOATS,
-    check_same_type,
-    check_type,
-    emit,
-)
+from rten_aot.importer.elementwise import check_same_type, check_type, emit
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.convert import convert_to
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.sizes import broadcast, stretches
 
 
@@ -51,16 +46,15 @@ def _without(ctx: OpContext, x: relax.Expr, surplus: list[int]) -> relax.Expr:
     return ctx.reshape(x, [size for i, size in enumerate(shape) if rank - i not in surplus])
 
 
-@op("MatMul")
+@op("MatMul", types=("float32", "int32"))
 def matmul(ctx: OpContext, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__MatMul.html."""
     check_same_type(ctx, a, b)
-    check_type(ctx, a, ("float32", "int32"))
     left, right, surplus = _as_matrices(ctx, a, b)
     return _without(ctx, ctx.call("matmul", left, right), surplus)
 
 
-@op("Gemm")
+@op("Gemm", types=FLOATS)
 def gemm(ctx: OpContext, a: relax.Expr, b: relax.Expr, c: relax.Expr | None = None) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Gemm.html."""
     alpha, beta = ctx.attrs.float("alpha"), ctx.attrs.float("beta")
@@ -92,7 +86,7 @@ def _scaled(ctx: OpContext, c: relax.Expr, beta: float) -> relax.Expr:
     return ctx.call("multiply", c, ctx.const(np.float32(beta)))
 
 
-@op("MatMulInteger")
+@op("MatMulInteger", types=("uint8", "int8"))
 def matmul_integer(
     ctx: OpContext,
     a: relax.Expr,

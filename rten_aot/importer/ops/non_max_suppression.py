@@ -6,15 +6,15 @@ from tvm import relax
 
 import rten_aot.dialect.non_max_suppression  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.elementwise import FLOATS, check_type
-from rten_aot.importer.registry import op
+from rten_aot.importer.elementwise import check_type
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.runtime_sizes import measured
 from rten_aot.importer.sizes import one_element
 
 _ORDERS = {"TopLeftBottomRight": False, "CenterWidthHeight": True}
 
 
-@op("NonMaxSuppression")
+@op("NonMaxSuppression", data_dependent=True, types=FLOATS)
 def non_max_suppression(
     ctx: OpContext,
     boxes: relax.Expr,

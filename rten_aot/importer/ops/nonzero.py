@@ -11,7 +11,7 @@ from rten_aot.importer.known import numbers_of
 from rten_aot.importer.registry import op
 
 
-@op("NonZero")
+@op("NonZero", data_dependent=True)
 def nonzero(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """Indices as the columns of a matrix; for a number (rank 0) the matrix has no rows."""
     known = numbers_of(ctx, x)

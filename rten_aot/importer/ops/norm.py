@@ -11,14 +11,13 @@ import rten_aot.dialect.arithmetic
 import rten_aot.dialect.elementwise
 import rten_aot.dialect.norm  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.elementwise import FLOATS, check_type, emit
-from rten_aot.importer.registry import op
+from rten_aot.importer.elementwise import check_type, emit
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.sizes import stretches
 
 
 def _check_channels(ctx: OpContext, x: relax.Expr, **statistics: relax.Expr) -> list[Size]:
     """The shape in which a value per channel is broadcast against ``x``."""
-    check_type(ctx, x, FLOATS)
     shape = ctx.shape(x)
     if len(shape) < 2:
         ctx.shape_error(f"the input has rank {len(shape)}; it must have a batch and a channel axis")
@@ -33,7 +32,7 @@ def _check_channels(ctx: OpContext, x: relax.Expr, **statistics: relax.Expr) -> 
     return [1, channels, *[1] * (len(shape) - 2)]
 
 
-@op("BatchNormalization")
+@op("BatchNormalization", types=FLOATS)
 def batch_normalization(
     ctx: OpContext,
     x: relax.Expr,
@@ -68,7 +67,7 @@ def _general(
     return ctx.call("add", ctx.call("multiply", centred, factor), bias)
 
 
-@op("InstanceNormalization")
+@op("InstanceNormalization", types=FLOATS)
 def instance_normalization(
     ctx: OpContext, x: relax.Expr, scale: relax.Expr, bias: relax.Expr
 ) -> relax.Expr:
@@ -80,7 +79,7 @@ def instance_normalization(
     return ctx.call("add", scaled, ctx.reshape(bias, shape))
 
 
-@op("LayerNormalization")
+@op("LayerNormalization", types=FLOATS)
 def layer_normalization(
     ctx: OpContext, x: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
 ) -> list[relax.Expr | None]:
@@ -89,7 +88,6 @@ def layer_normalization(
     axis = ctx.normalize_axis(ctx.attrs.int("axis"), rank)
     epsilon = ctx.attrs.float("epsilon")
     axes = list(range(axis, rank))
-    check_type(ctx, x, FLOATS)
     for name, values in {"scale": scale, "bias": bias}.items():
         if values is not None:
             check_type(ctx, values, FLOATS)
@@ -110,9 +108,8 @@ def _square(ctx: OpContext, x: relax.Expr) -> relax.Expr:
 
 
 def _softmax(name: str, call: str) -> None:
-    @op(name)
+    @op(name, types=FLOATS)
     def convert(ctx: OpContext, x: relax.Expr) -> relax.Expr:
-        check_type(ctx, x, FLOATS)
         return ctx.call(call, x, axis=ctx.normalize_axis(ctx.attrs.int("axis"), ctx.rank(x)))
 
 

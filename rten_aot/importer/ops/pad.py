@@ -7,7 +7,7 @@ from tvm import relax, tirx
 
 import rten_aot.dialect.generate
 import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
@@ -17,13 +17,13 @@ from rten_aot.importer.windows import simplified
 _MODES = {"Constant": "constant", "Reflect": "reflect", "Edge": "edge", "Wrap": "wrap"}
 
 
-@op("Pad")
+@op("Pad", data_dependent=True)
 def pad(
     ctx: OpContext,
     x: relax.Expr,
-    pads: relax.Expr,
+    pads: Integers,
     value: relax.Expr | None = None,
-    axes: relax.Expr | None = None,
+    axes: Integers | None = None,
 ) -> relax.Expr:
     """More elements, or fewer, before and after those of some axes."""
     mode = ctx.attrs.enum("mode", _MODES, default="Constant")

@@ -6,8 +6,7 @@ from tvm import relax, tirx
 
 import rten_aot.dialect.pooling  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.sizes import ceil_div, choose, expr
 from rten_aot.importer.volumes import pool
 from rten_aot.importer.windows import (
@@ -49,14 +48,12 @@ def _count(ctx: OpContext, size: Size, windows: Windows, axis: int, *, ceil_mode
 @op("MaxPool")
 def max_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__MaxPool.html."""
-    check_type(ctx, x, ALL_TYPES)
     return _pool(ctx, x, "max_pool")
 
 
-@op("AveragePool")
+@op("AveragePool", types=FLOATS)
 def average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__AveragePool.html."""
-    check_type(ctx, x, FLOATS)
     include = ctx.attrs.bool("count_include_pad", default=False)
     return _pool(ctx, x, "average_pool", count_include_pad=include)
 
@@ -69,8 +66,7 @@ def _pool(ctx: OpContext, x: relax.Expr, name: str, **attrs: bool) -> relax.Expr
     return as_line(ctx, result, rank)
 
 
-@op("GlobalAveragePool")
+@op("GlobalAveragePool", types=FLOATS)
 def global_average_pool(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__GlobalAveragePool.html."""
-    check_type(ctx, x, FLOATS)
     return ctx.call("global_average_pool", x)

@@ -7,9 +7,9 @@ from tvm import relax, tirx
 import rten_aot.dialect.quantize
 import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.elementwise import FLOATS, INTEGERS, check_type
+from rten_aot.importer.elementwise import check_type
 from rten_aot.importer.ops.convert import DTYPES, convert_to
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, INTEGERS, op
 from rten_aot.importer.sizes import expr
 
 QUANTIZED = {name: dtype for name, dtype in DTYPES.items() if dtype in ("int8", "uint8")}
@@ -46,12 +46,11 @@ def _check_length(ctx: OpContext, size: Size, length: Size, what: str) -> None:
         ctx.require(fits, f"{what} differ")
 
 
-@op("QuantizeLinear", limits="per tensor or per axis, not blocked")
+@op("QuantizeLinear", types=("float32", "int32"), limits="per tensor or per axis, not blocked")
 def quantize_linear(
     ctx: OpContext, x: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html."""
-    check_type(ctx, x, ("float32", "int32"))
     stated = ctx.attrs.enum("output_dtype", {**QUANTIZED, "any": None}, "any")
     dtype = stated or ("uint8" if zero_point is None else ctx.dtype(zero_point))
     if zero_point is not None:
@@ -63,22 +62,20 @@ def quantize_linear(
     return ctx.call("quantize_linear", x, *operands, axis=axis, dtype=dtype)
 
 
-@op("DequantizeLinear", limits="per tensor or per axis, not blocked")
+@op("DequantizeLinear", types=INTEGERS, limits="per tensor or per axis, not blocked")
 def dequantize_linear(
     ctx: OpContext, x: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html."""
-    check_type(ctx, x, INTEGERS)
     if zero_point is not None and ctx.dtype(zero_point) != ctx.dtype(x):
         ctx.shape_error(f"the zero point is {ctx.dtype(zero_point)}, the input {ctx.dtype(x)}")
     operands, axis = _parameters(ctx, x, scale, zero_point)
     return ctx.call("dequantize_linear", x, *operands, axis=axis)
 
 
-@op("DynamicQuantizeLinear")
+@op("DynamicQuantizeLinear", types=FLOATS)
 def dynamic_quantize_linear(ctx: OpContext, x: relax.Expr) -> list[relax.Expr]:
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""
-    check_type(ctx, x, FLOATS)
     axes = list(range(ctx.rank(x)))
     low = ctx.reshape(ctx.call("reduce_min", x, axes=axes), [])
     high = ctx.reshape(ctx.call("reduce_max", x, axes=axes), [])

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from tvm import relax, tirx
 
 import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
-from rten_aot.importer.context import Contents, OpContext
-from rten_aot.importer.elementwise import check_type
+from rten_aot.importer.context import Contents, Integers, OpContext
 from rten_aot.importer.known import Element, as_expr, is_symbolic, numbers_of, whole
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured
@@ -119,8 +118,8 @@ def _reduction(
 ) -> None:
     """Register a reduction: ``numbers`` is NumPy's, ``pair`` that of two sizes."""
 
-    @op(name, limits=_LIMITS)
-    def convert(ctx: OpContext, x: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
+    @op(name, limits=_LIMITS, data_dependent=True)
+    def convert(ctx: OpContext, x: relax.Expr, axes: Integers | None = None) -> relax.Expr:
         keep_dims = ctx.attrs.bool("keep_dims")
         if axes is not None and ctx.contents(axes) is None and ctx.shape(axes) != [0]:
             ctx.attrs.ignore("axes", "the input takes its place")
@@ -172,9 +171,8 @@ _position("ArgMin", "arg_min")
 
 
 @op("CumSum")
-def cumsum(ctx: OpContext, x: relax.Expr, axis: relax.Expr) -> relax.Expr:
+def cumsum(ctx: OpContext, x: relax.Expr, axis: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__CumSum.html, neither exclusive nor reverse."""
-    check_type(ctx, axis, ("int32",))
     axis = one_element(ctx, axis, "the axis")
     known, shape = numbers_of(ctx, axis), ctx.shape(x)
     if known is None:

@@ -10,10 +10,10 @@ from tvm import relax, tirx
 
 import rten_aot.dialect.generate
 import rten_aot.dialect.resize  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, check_type
+from rten_aot.importer.context import Integers, OpContext, Size
+from rten_aot.importer.elementwise import check_type
 from rten_aot.importer.known import is_symbolic
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.runtime_sizes import measured
 from rten_aot.importer.runtime_sizes import sizes as sizes_of
 from rten_aot.importer.sizes import at_least, expr, minimum, product
@@ -59,20 +59,21 @@ def _scaled(ctx: OpContext, size: Size, scale: float) -> Size:
     return tirx.Cast("int64", product)
 
 
-@op("Resize", limits="modes nearest and linear")
+@op("Resize", data_dependent=True, limits="modes nearest and linear")
 def resize(
     ctx: OpContext,
     x: relax.Expr,
     roi: relax.Expr | None = None,
     scales: relax.Expr | None = None,
-    sizes: relax.Expr | None = None,
+    sizes: Integers | None = None,
 ) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Resize.html: all axes, without roi."""
     del roi  # of use only to a mode that the file format does not have
     mode = ctx.attrs.enum("mode", {"Nearest": "nearest", "Linear": "linear"})
     coordinates = ctx.attrs.enum("coord_mode", COORDINATES)
     nearest = ctx.attrs.enum("nearest_mode", NEAREST)
-    check_type(ctx, x, FLOATS if mode == "linear" else ALL_TYPES)
+    if mode == "linear":
+        check_type(ctx, x, FLOATS)
     shape = ctx.shape(x)
     factors: list[float] | None = None
     scales, sizes = _given(ctx, scales), _given(ctx, sizes)

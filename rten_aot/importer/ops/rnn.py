@@ -15,23 +15,23 @@ import rten_aot.dialect.matmul
 import rten_aot.dialect.movement
 import rten_aot.dialect.rnn  # noqa: F401  (all define what is emitted here)
 from rten_aot.dialect.recurrence import LANES, blocks_of
-from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.ops.layout import permute
 from rten_aot.importer.ops.slice import cut
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.sizes import product, text
 
 _DIRECTIONS = {"Forward": (1, False), "Reverse": (1, True), "Bidirectional": (2, False)}
 
 
-@op("LSTM", limits="peepholes")
+@op("LSTM", types=FLOATS, limits="peepholes")
 def lstm(
     ctx: OpContext,
     x: relax.Expr,
     w: relax.Expr,
     r: relax.Expr,
     b: relax.Expr | None = None,
-    sequence_lens: relax.Expr | None = None,
+    sequence_lens: Integers | None = None,
     initial_h: relax.Expr | None = None,
     initial_c: relax.Expr | None = None,
     p: relax.Expr | None = None,
@@ -46,14 +46,14 @@ def lstm(
     return layer.run("lstm", operands + states)[:3]
 
 
-@op("GRU")
+@op("GRU", types=FLOATS)
 def gru(
     ctx: OpContext,
     x: relax.Expr,
     w: relax.Expr,
     r: relax.Expr,
     b: relax.Expr | None = None,
-    sequence_lens: relax.Expr | None = None,
+    sequence_lens: Integers | None = None,
     initial_h: relax.Expr | None = None,
 ) -> list[relax.Expr]:
     """https://onnx.ai/onnx/operators/onnx__GRU.html."""

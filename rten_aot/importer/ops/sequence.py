@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 import rten_aot.dialect.indexing  # noqa: F401  (defines what is emitted here)
-from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.known import numbers_of
 from rten_aot.importer.ops.concat import joined, stacked
 from rten_aot.importer.ops.slice import cut
@@ -68,7 +68,7 @@ def sequence_length(ctx: OpContext, sequence: TensorSequence) -> relax.Expr:
 
 
 @op("SequenceAt", limits=_LIMITS, sequences=True)
-def sequence_at(ctx: OpContext, sequence: TensorSequence, position: relax.Expr) -> relax.Expr:
+def sequence_at(ctx: OpContext, sequence: TensorSequence, position: Integers) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__SequenceAt.html.
 
     A position that the model computes needs tensors of one shape.
@@ -89,7 +89,7 @@ def sequence_insert(
     ctx: OpContext,
     sequence: TensorSequence,
     x: relax.Expr,
-    position: relax.Expr | None = None,
+    position: Integers | None = None,
 ) -> TensorSequence:
     """https://onnx.ai/onnx/operators/onnx__SequenceInsert.html: at the end if nothing is said."""
     items = list(_items(ctx, sequence))
@@ -106,7 +106,7 @@ def sequence_insert(
 
 @op("SequenceErase", limits=f"{_LIMITS}; so must the position", sequences=True)
 def sequence_erase(
-    ctx: OpContext, sequence: TensorSequence, position: relax.Expr | None = None
+    ctx: OpContext, sequence: TensorSequence, position: Integers | None = None
 ) -> TensorSequence:
     """https://onnx.ai/onnx/operators/onnx__SequenceErase.html: the last one if nothing is said."""
     items = list(_items(ctx, sequence))
@@ -131,7 +131,7 @@ def concat_from_sequence(ctx: OpContext, sequence: TensorSequence) -> relax.Expr
 
 @op("SplitToSequence", limits=_LIMITS)
 def split_to_sequence(
-    ctx: OpContext, x: relax.Expr, split: relax.Expr | None = None
+    ctx: OpContext, x: relax.Expr, split: Integers | None = None
 ) -> TensorSequence:
     """https://onnx.ai/onnx/operators/onnx__SplitToSequence.html.
 

@@ -7,20 +7,24 @@ from tvm import relax
 
 import rten_aot.dialect.matmul
 import rten_aot.dialect.signal  # noqa: F401  (both define what is emitted here)
-from rten_aot.importer.context import OpContext, Size
-from rten_aot.importer.registry import op
+from rten_aot.importer.context import Integers, OpContext, Size
+from rten_aot.importer.registry import FLOATS, op
 from rten_aot.importer.sizes import at_least, expr
 
 _MAX_FRAME = 4096
 
 
-@op("STFT", limits=f"frame_step and frame_length must be constant; frames of {_MAX_FRAME} at most")
+@op(
+    "STFT",
+    types=FLOATS,
+    limits=f"frame_step and frame_length must be constant; frames of {_MAX_FRAME} at most",
+)
 def stft(
     ctx: OpContext,
     signal: relax.Expr,
-    frame_step: relax.Expr,
+    frame_step: Integers,
     window: relax.Expr | None = None,
-    frame_length: relax.Expr | None = None,
+    frame_length: Integers | None = None,
 ) -> relax.Expr:
     """The spectrum of overlapping frames: each frame times a matrix of waves."""
     onesided = ctx.attrs.bool("onesided", default=True)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tvm import relax
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
-from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.known import never_negative, numbers_of
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured
@@ -19,14 +19,14 @@ from rten_aot.importer.sizes import ceil_div, choose, expr, maximum, minimum
 _FAR = 2**31 - 1
 
 
-@op("Slice")
+@op("Slice", data_dependent=True)
 def slice_(
     ctx: OpContext,
     x: relax.Expr,
-    starts: relax.Expr,
-    ends: relax.Expr,
-    axes: relax.Expr | None = None,
-    steps: relax.Expr | None = None,
+    starts: Integers,
+    ends: Integers,
+    axes: Integers | None = None,
+    steps: Integers | None = None,
 ) -> relax.Expr:
     """Elements from start to end, exclusive, along some axes.
 

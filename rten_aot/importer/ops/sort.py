@@ -5,14 +5,14 @@ from __future__ import annotations
 from tvm import relax
 
 import rten_aot.dialect.sort  # noqa: F401  (defines what is emitted here)
-from rten_aot.importer.context import OpContext
+from rten_aot.importer.context import Integers, OpContext
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
 from rten_aot.importer.sizes import at_least, one_element, plain
 
 
-@op("TopK")
-def top_k(ctx: OpContext, x: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
+@op("TopK", data_dependent=True)
+def top_k(ctx: OpContext, x: relax.Expr, k: Integers) -> list[relax.Expr]:
     """The k largest or smallest elements along an axis, in order, and their indices.
 
     Of equals the first ones win; NaN counts as greatest.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tvm import relax
 
 import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
-from rten_aot.importer.context import OpContext, Size
+from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.ops.slice import cut
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
 from rten_aot.importer.sizes import at_least, ceil_div, quotient
 
 
-@op("Split")
-def split(ctx: OpContext, x: relax.Expr, split: relax.Expr | None = None) -> list[relax.Expr]:
+@op("Split", data_dependent=True)
+def split(ctx: OpContext, x: relax.Expr, split: Integers | None = None) -> list[relax.Expr]:
     """Parts of the input along an axis: of given sizes, or a number of equal ones.
 
     With the attribute ``num_outputs``, the last part may be smaller.

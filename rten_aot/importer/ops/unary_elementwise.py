@@ -13,7 +13,6 @@ from tvm import relax, tirx
 import rten_aot.dialect.arithmetic
 import rten_aot.dialect.elementwise  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.elementwise import ALL_TYPES, FLOATS, INTEGERS, check_type
 from rten_aot.importer.known import (
     Element,
     Numbers,
@@ -24,7 +23,7 @@ from rten_aot.importer.known import (
     never_negative,
     numbers_of,
 )
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import ALL_TYPES, FLOATS, INTEGERS, op
 from rten_aot.importer.sizes import expr, one_element
 
 
@@ -39,9 +38,8 @@ def _unary(
 ) -> None:
     """Register an operator without attributes; ``result`` is its type if not the operand's."""
 
-    @op(name)
+    @op(name, types=types)
     def convert(ctx: OpContext, x: relax.Expr) -> relax.Expr:
-        check_type(ctx, x, types)
         folded = fold(ctx, [x], result or ctx.dtype(x), numbers, symbolic)
         return ctx.call(call, x) if folded is None else folded
 
@@ -117,32 +115,28 @@ _unary("Tan", "tan", np.tan)
 _unary("Tanh", "tanh", np.tanh)
 
 
-@op("LeakyRelu")
+@op("LeakyRelu", types=FLOATS)
 def leaky_relu(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__LeakyRelu.html."""
-    check_type(ctx, x, FLOATS)
     return ctx.call("leaky_relu", x, alpha=ctx.attrs.float("alpha"))
 
 
-@op("Elu")
+@op("Elu", types=FLOATS)
 def elu(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Elu.html."""
-    check_type(ctx, x, FLOATS)
     return ctx.call("elu", x, alpha=ctx.attrs.float("alpha"))
 
 
-@op("HardSigmoid")
+@op("HardSigmoid", types=FLOATS)
 def hard_sigmoid(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__HardSigmoid.html."""
-    check_type(ctx, x, FLOATS)
     alpha, beta = ctx.attrs.float("alpha"), ctx.attrs.float("beta")
     return ctx.call("hard_sigmoid", x, alpha=alpha, beta=beta)
 
 
-@op("Gelu")
+@op("Gelu", types=FLOATS)
 def gelu(ctx: OpContext, x: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Gelu.html."""
-    check_type(ctx, x, FLOATS)
     approximate = ctx.attrs.enum("approximate", {"None": "none", "Tanh": "tanh"}, "None")
     return ctx.call("gelu", x, approximate=approximate)
 

@@ -9,9 +9,9 @@ from tvm import relax, tirx
 
 import rten_aot.dialect.arithmetic  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import OpContext
-from rten_aot.importer.elementwise import FLOATS, check_same_type, check_type, combine, emit
+from rten_aot.importer.elementwise import check_same_type, check_type, combine, emit
 from rten_aot.importer.known import Element, Numbers, Symbolic, as_expr
-from rten_aot.importer.registry import op
+from rten_aot.importer.registry import FLOATS, op
 
 
 def _fold_pairs(
@@ -53,7 +53,7 @@ def sum_(ctx: OpContext, *xs: relax.Expr) -> relax.Expr:
     return _fold_pairs(ctx, xs, "add", np.add, _total)
 
 
-@op("Mean")
+@op("Mean", types=FLOATS)
 def mean(ctx: OpContext, *xs: relax.Expr) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__Mean.html."""
     for x in xs:
