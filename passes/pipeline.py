@@ -11,6 +11,7 @@ from rten_aot.passes.channels_last import channels_last
 from rten_aot.passes.fold_constants import Evaluate, fold_constants
 from rten_aot.passes.fold_scales import fold_scales
 from rten_aot.passes.fuse import fuse
+from rten_aot.passes.halve_weights import halve_weights
 from rten_aot.passes.legalize import legalize
 from rten_aot.passes.name_sizes import name_sizes
 from rten_aot.passes.order_sizes import order_sizes
@@ -26,11 +27,13 @@ def optimise(
     evaluate: Evaluate,
     note: Callable[[str], None],
     choices: Mapping[str, Choice] | None = None,
+    *,
+    halves: bool = False,
 ) -> tvm.IRModule:
     """From ``rten.*`` operators to calls of fused kernels that are ready to be scheduled.
 
     ``level``: 0 translates only; 1 folds constants; 2 also fuses; 3 also changes layouts and packs
-    weights, where ``choices`` have the last word.
+    weights, where ``choices`` have the last word, and where ``halves`` asks for them as float16.
     """
     if level >= 1:
         mod = remove_unused(mod)
@@ -39,6 +42,8 @@ def optimise(
     if level >= 3:
         mod = remove_unused(channels_last(mod, note))
         mod = pack_weights(mod, machine, note, choices)
+        if halves:
+            mod = halve_weights(mod, note)
         mod = remove_unused(mod)
     return lower(mod, fused=level >= 2)
 

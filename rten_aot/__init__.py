@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         TargetError,
         UnsupportedOpError,
     )
-    from rten_aot.options import Emit, Libc
+    from rten_aot.options import Emit, Libc, Weights
     from rten_aot.runtime import load
     from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
 
@@ -76,6 +76,7 @@ def compile(
     profile: bool = False,
     db: str | Path | None = None,
     warn: Callable[[str], None] | None = None,
+    weights: Weights = "fp32",
 ) -> Path:
     """Compile a .rten model to a shared library that needs neither TVM nor Python.
 
@@ -101,6 +102,9 @@ def compile(
         profile: have the library time its kernels, for ``rten-aot profile``.
         db: a file that ``rten-aot tune`` made for this target, whose choices are used.
         warn: takes lines about records in it that are not used; by default they are warnings.
+        weights: how the library stores large float32 weights: as they are, or rounded to float16
+            (``fp16``, at ``opt_level`` 3) where that costs no more than float16's precision. Either
+            way numbers are computed in float32.
 
     Returns:
         The path of the file written.
@@ -127,6 +131,7 @@ def compile(
         profile=profile,
         db=db,
         warn=warn,
+        weights=weights,
     )
     return path
 

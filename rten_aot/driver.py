@@ -34,7 +34,7 @@ from rten_aot.errors import CompileError
 from rten_aot.format import read_model
 from rten_aot.format.graph import Dim, Model
 from rten_aot.importer import ImportedFunction, ImportedModel, TensorSpec, import_model
-from rten_aot.options import Emit, Libc, default_output
+from rten_aot.options import WEIGHTS, Emit, Libc, Weights, default_output
 from rten_aot.passes.apply_schedules import apply_schedules
 from rten_aot.passes.base import is_relax
 from rten_aot.passes.fold_constants import Evaluate
@@ -80,6 +80,7 @@ def compile(
     profile: bool = False,
     db: str | Path | None = None,
     warn: Note | None = None,
+    weights: Weights = "fp32",
     choices: Mapping[str, Choice] | None = None,
 ) -> Path:
     """Compile a model; see ``rten_aot.compile``, which has the same parameters but for ``choices``.
@@ -93,6 +94,7 @@ def compile(
     _check_output(out)
     if emit in _FORMS:
         check_form(platform_of(machines[0].triple), _FORMS[emit])
+    _check_weights(weights, opt_level)
     note = explain or ignore_note
 
     def stage(name: str) -> None:
@@ -114,10 +116,11 @@ def compile(
     packing = packing_machine(machines)
     # Constants are the same for all levels; the last one is what most computers can run.
     evaluate = _evaluator(machines[-1])
-    mod = optimise(imported.module(), packing, opt_level, evaluate, note, choices)
+    halves = weights == "fp16"
+    mod = optimise(imported.module(), packing, opt_level, evaluate, note, choices, halves=halves)
     if emit == "relax":
         return _write(out, mod.script())
-    levels = _levels(mod, parsed, imported, machines, note, stage, profile=profile)
+    levels = _levels(mod, parsed, imported, machines, note, stage, weights, profile=profile)
     functions = levels[0].code.functions
     if emit == "tir":
         named = {tvm.ir.GlobalVar(n): f for n, f in functions.items()}
@@ -146,6 +149,7 @@ def _levels(
     machines: Sequence[Machine],
     note: Note,
     stage: Callable[[str], None],
+    weights: Weights,
     *,
     profile: bool,
 ) -> list[Level]:
@@ -169,6 +173,7 @@ def _levels(
         "levels": [machine.name for machine in machines] if several else [],
         # Enough for every level, since the metadata is read before one is chosen.
         "workspace": max(known) if len(known) == len(sizes) else None,
+        "weights": weights,
     }
     return [Level(c, m, partial(_interface, model, imported, m, c, d, shared)) for m, c, d in made]
 
@@ -258,6 +263,7 @@ def _interface(
     facts["model"] = {
         "sha256": model.sha256,
         "format": model.format,
+        "weights": shared["weights"],
         "metadata": dict(model.metadata),
     }
     if code.sites is not None:
@@ -350,6 +356,16 @@ def _check_level(level: int) -> None:
         raise CompileError(
             f"tuning records are of use at -O3 only, not at -O{level}",
             hint="compile without them, or at -O3",
+        )
+
+
+def _check_weights(weights: str, level: int) -> None:
+    if weights not in WEIGHTS:
+        raise CompileError(f'weights "{weights}" are unknown', hint=f"one of {', '.join(WEIGHTS)}")
+    if weights == "fp16" and level < 3:
+        raise CompileError(
+            f"weights are stored in fp16 at -O3 only, not at -O{level}",
+            hint="compile with fp32, or at -O3",
         )
 
 

@@ -13,6 +13,9 @@ Emit: TypeAlias = Literal["lib", "relax", "tir", "llvm", "asm", "obj", "static",
 Libc: TypeAlias = Literal["glibc", "musl"]
 """The C libraries that Linux systems have."""
 
+Weights: TypeAlias = Literal["fp32", "fp16"]
+"""How float32 weights are stored; numbers are computed in float32 with both."""
+
 SUFFIXES: Mapping[Emit, str] = {
     "lib": ".so",
     "relax": ".relax",
@@ -26,6 +29,8 @@ SUFFIXES: Mapping[Emit, str] = {
 """The suffix of the file that each choice writes by default."""
 
 LIBCS: tuple[Libc, ...] = get_args(Libc)
+
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 OPT_LEVELS = (0, 1, 2, 3)
 """Optimisation levels, from the fastest compilation to the fastest model."""

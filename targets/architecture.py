@@ -17,6 +17,18 @@ class VectorUnit:
     bits: int
     registers: int
     fma: bool
+    halves: bool = False
+    """See ``Machine.halves``."""
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """A CPU whose instructions start one after the other."""
+
+    scheduled_as: str | None = None
+    """See ``Machine.scheduled_as``."""
+    attrs: tuple[str, ...] = ()
+    """LLVM features that make code faster on it, and are no features of the CPU."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,8 @@ class Architecture:
     """By the features that code may use, of those in ``features``."""
     attrs: tuple[str, ...] = ()
     """LLVM features that every CPU here has, whatever LLVM's description of it says."""
+    in_order: Mapping[str, InOrder] = field(default_factory=dict)
+    """By LLVM's name of the CPU: those that products are computed for in another way."""
     levels: tuple[str, ...] = field(default=())
     """LLVM's general CPUs from the best to the one that every CPU can stand in for."""
     abi: str | None = None

@@ -37,6 +37,13 @@ class Machine:
     """Level-2 cache, or one core's share of it."""
     fma: bool = False
     """Whether a multiplication and an addition are one instruction on vectors."""
+    halves: bool = False
+    """Whether there are instructions for float16 to float32, which LLVM uses by itself."""
+    in_order: bool = False
+    """Whether instructions start one after the other, so that code has to hide how long loads take:
+    products load vectors of left factors, and multiply by single lanes of them."""
+    scheduled_as: str | None = None
+    """LLVM's name of the CPU for which instructions are put in order, where not ``cpu`` itself."""
     abi: str | None = None
     """LLVM's ABI name or float ABI where the triple does not settle it (``hard``, ``lp64d``)."""
 
@@ -52,9 +59,16 @@ class Machine:
     def accumulator_rows(self, vectors_per_row: int) -> int:
         """The most rows of a register tile of ``vectors_per_row`` vectors that does not spill.
 
-        The tile shares the registers with one row of the right operand and one broadcast value.
+        The tile shares the registers with one row of the right operand and one broadcast value, or
+        a vector of left factors for each row and one right factor that is loaded early.
         """
-        return max(1, (self.vector_registers - vectors_per_row - 1) // vectors_per_row)
+        shared = vectors_per_row + 1
+        return max(1, (self.vector_registers - shared) // (vectors_per_row + self.row_vectors))
+
+    @property
+    def row_vectors(self) -> int:
+        """Vectors of left factors for each row of a register tile."""
+        return int(self.in_order)
 
     @property
     def parallel_products(self) -> int:
@@ -83,8 +97,12 @@ class Machine:
     def tvm_target(self) -> Target:
         """The TVM target that generates code for this machine."""
         config: dict[str, object] = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu}
-        if self.attrs:
-            config["mattr"] = list(self.attrs)
+        attrs = list(self.attrs)
+        if self.scheduled_as is not None:
+            config["mcpu"] = self.scheduled_as
+            attrs += [f"+{feature}" for feature in self.features]
+        if attrs:
+            config["mattr"] = attrs
         if self.abi == "hard":
             config["mfloat-abi"] = "hard"
         elif self.abi is not None:

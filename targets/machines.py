@@ -260,18 +260,23 @@ def _machine(
     unit = architecture.vector_unit(features)
     # Without "hf" a triple asks for the soft-float calls that LLVM assumes by itself.
     soft = architecture is ARMV7 and not triple.endswith("hf")
+    in_order = architecture.in_order.get(cpu)
+    tuning = in_order.attrs if in_order else ()
     l1, l2 = caches or architecture.caches.get(cpu, architecture.caches[architecture.baseline])
     return Machine(
         name=name,
         triple=triple,
         cpu=cpu,
-        attrs=(*architecture.attrs, *attrs),
+        attrs=(*architecture.attrs, *tuning, *attrs),
         features=tuple(sorted(features)),
         vector_bits=unit.bits,
         vector_registers=unit.registers,
         l1_bytes=l1 * 1024,
         l2_bytes=l2 * 1024,
         fma=unit.fma,
+        halves=unit.halves,
+        in_order=in_order is not None,
+        scheduled_as=in_order.scheduled_as if in_order else None,
         abi=None if soft else architecture.abi,
     )
 

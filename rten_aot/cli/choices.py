@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rten_aot.cli.parser import Parser, did_you_mean
 from rten_aot.interop.peers import PEERS
-from rten_aot.options import LIBCS, OPT_LEVELS, SUFFIXES, Emit, Libc
+from rten_aot.options import LIBCS, OPT_LEVELS, SUFFIXES, WEIGHTS, Emit, Libc, Weights
 
 EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
 
@@ -54,6 +54,18 @@ def add_compile_options(parser: Parser, *, target: str) -> None:
         type=opt_level,
         default=3,
         help="from -O0 (compile fast) to -O3 (run fast, the default)",
+    )
+
+
+def add_weights(parser: Parser) -> None:
+    """The option that says how weights are stored."""
+    parser.add_argument(
+        "--weights",
+        metavar="KIND",
+        type=weights,
+        default="fp32",
+        help="how large float32 weights are stored: fp32, or, at -O3, rounded to fp16 where that "
+        "costs no more than its precision (2**-11); arithmetic is in fp32 (default: fp32)",
     )
 
 
@@ -113,6 +125,15 @@ def libc(text: str) -> Libc:
         if name == text:
             return name
     hint = did_you_mean(text, LIBCS) or f"; choose from {', '.join(LIBCS)}"
+    raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
+
+
+def weights(text: str) -> Weights:
+    """One of the values of --weights."""
+    for kind in WEIGHTS:
+        if kind == text:
+            return kind
+    hint = did_you_mean(text, WEIGHTS) or f"; choose from {', '.join(WEIGHTS)}"
     raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
 
 

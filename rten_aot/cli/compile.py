@@ -27,6 +27,7 @@ examples:
   rten-aot compile model.rten --emit static --libc musl --symbol-prefix face -o face.a
   rten-aot compile model.rten --target x86-64-v2,x86-64-v3,x86-64-v4
   rten-aot compile model.rten --target cortex-a72 --bundle for-the-board
+  rten-aot compile model.rten --target cortex-a72 --weights fp16
   rten-aot compile model.rten --dim batch=1 --emit tir -o model.tir
 """
 
@@ -100,6 +101,7 @@ def _compile(args: Namespace, output: Path, destination: Path) -> None:
             profile=args.profile,
             db=args.db,
             warn=warn,
+            weights=args.weights,
         )
     finally:
         progress.clear()
@@ -125,6 +127,7 @@ def build_parser() -> Parser:
         help="the file to write (default: beside MODEL, with the suffix .so, or for wasm32 .wasm)",
     )
     choices.add_compile_options(parser, target="llvm")
+    choices.add_weights(parser)
     add(
         "--emit",
         metavar="STAGE",

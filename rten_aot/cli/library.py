@@ -28,6 +28,7 @@ def add_library(parser: Parser, text: str, *, threads: str = "the physical cores
     add("model", metavar="MODEL", type=Path, help=text)
     add_inputs(parser)
     choices.add_compile_options(parser, target=_TARGET)
+    choices.add_weights(parser)
     add(
         "--threads",
         metavar="N",
@@ -76,6 +77,7 @@ def library_of(args: Namespace, *, profile: bool = False) -> Iterator[Path]:
                 opt_level=args.O,
                 progress=progress,
                 profile=profile,
+                weights=args.weights,
             )
         finally:
             progress.clear()

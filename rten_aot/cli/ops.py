@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from rten_aot.cli.parser import Parser
 from rten_aot.cli.text import align
 from rten_aot.extras import import_compiler
+from rten_aot.format.graph import DType
 from rten_aot.format.schema import load_schema
 
 if TYPE_CHECKING:
     from rten_aot.importer.registry import OpSpec
 
 
+_ALL_TYPES = len(get_args(DType))
 _HEAD = ("operator", "inputs", "types", "sizes", "limits")
 
 
@@ -38,7 +40,7 @@ def build_parser() -> Parser:
 
 def markdown(specs: Mapping[str, OpSpec]) -> str:
     """README's support table."""
-    rows = []
+    rows: list[str] = []
     for row in _rows(specs):
         cells = [cell.replace("|", "\\|") for cell in row]
         rows.append(f"| {' | '.join(cells)} |".replace("  |", " |"))
@@ -47,7 +49,7 @@ def markdown(specs: Mapping[str, OpSpec]) -> str:
 
 
 def _rows(specs: Mapping[str, OpSpec]) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in sorted({*_schema_operators(), *specs}):
         spec = specs.get(name)
         if spec is None:
@@ -58,8 +60,7 @@ def _rows(specs: Mapping[str, OpSpec]) -> list[tuple[str, ...]]:
 
 
 def _types(spec: OpSpec) -> str:
-    every = spec.types == type(spec).types
-    return "all" if every else ", ".join(spec.types)
+    return "all" if len(spec.types) == _ALL_TYPES else ", ".join(spec.types)
 
 
 def _sizes(spec: OpSpec) -> str:

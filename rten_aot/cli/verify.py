@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,11 +21,13 @@ from rten_aot.cli.text import align, shape_text
 from rten_aot.errors import CompileError
 from rten_aot.extras import import_compiler, import_verify
 from rten_aot.format import Model, read_model
+from rten_aot.options import Weights
 from rten_aot.runtime import InputError, ModelRunError, TensorInfo
 from rten_aot.runtime.inputs import convert
 
 EQUAL, DIFFERENT = 0, 1
-TOLERANCE = 1e-4
+TOLERANCES: Mapping[Weights, float] = {"fp32": 1e-4, "fp16": 5e-2}
+"""Those that are allowed by default, by how weights are stored."""
 
 _TARGET = "llvm -mcpu=native"
 
@@ -47,6 +49,8 @@ def main(words: list[str]) -> int:
     choices.check_unique(parser, args)
     if args.target == _TARGET and args.mcpu:
         args.target = "llvm"
+    if args.tolerance is None:
+        args.tolerance = TOLERANCES[args.weights]
     verify = import_verify("rten_aot.interop.verify")
     model = read_model(args.model)
     with tempfile.TemporaryDirectory(prefix="rten-aot-verify-") as folder:
@@ -79,6 +83,7 @@ class _Engine:
             dims=dict(args.dim),
             opt_level=args.O,
             progress=self.progress,
+            weights=args.weights,
         )
         with rten_aot.load(self._library, num_threads=args.threads) as loaded:
             if self.inputs is None:
@@ -168,6 +173,7 @@ def build_parser() -> Parser:
     add("model", metavar="MODEL", type=Path, help="the .rten file")
     add_inputs(parser)
     choices.add_compile_options(parser, target=_TARGET)
+    choices.add_weights(parser)
     add(
         "--threads",
         metavar="N",
@@ -178,8 +184,8 @@ def build_parser() -> Parser:
         "--tolerance",
         metavar="T",
         type=choices.tolerance,
-        default=TOLERANCE,
-        help=f"error allowed, as a part of the greatest value (default: {TOLERANCE:g})",
+        help="error allowed, as a part of the greatest value (default: "
+        f"{TOLERANCES['fp32']:g}; of weights in fp16 {TOLERANCES['fp16']:g})",
     )
     add("-v", "--verbose", action="store_true", help="a line for each stage, on any output")
     return parser

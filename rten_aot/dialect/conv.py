@@ -14,6 +14,7 @@ from tvm.sym import Analyzer
 
 from rten_aot.dialect.broadcast import index, static
 from rten_aot.dialect.registry import UNANNOTATED, Annotations, Layout, Pattern, define
+from rten_aot.dialect.storage import stored
 
 Sizes = Sequence[tirx.Expr]
 
@@ -145,8 +146,8 @@ def conv_packed(
     """2-D convolution of NHWC ``x`` with weights packed as ``[groups, blocks, h, w, in, lanes]``.
 
     Output channel ``o`` of a group is lane ``o % lanes`` of block ``o // lanes``; lanes past the
-    last channel hold zeros and give no output. ``real_taps`` is the part of the kernel, a fraction,
-    that is not filled with zeros; it matters to nothing but profiles.
+    last channel hold zeros and give no output. ``w`` may be float16. ``real_taps`` is the part of
+    the kernel, a fraction, that is not filled with zeros; it matters to nothing but profiles.
     """
     groups, _, kernel_h, kernel_w, in_channels, lanes = w.shape
     sizes = [
@@ -170,7 +171,7 @@ def conv_packed(
             group * in_channels + rc,
         )
         weight = w(group, tirx.floordiv(own, lanes), ry, rx, rc, tirx.floormod(own, lanes))
-        return te.sum(data * weight, axis=[ry, rx, rc])
+        return te.sum(data * stored(weight), axis=[ry, rx, rc])
 
     return te.compute(
         (x.shape[0], *sizes, index(out_channels)),

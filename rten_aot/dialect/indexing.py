@@ -14,6 +14,8 @@ from tvm.tirx import Expr
 from rten_aot.dialect.failure import Failure, fail
 from rten_aot.dialect.loops import int64, static
 from rten_aot.dialect.registry import Pattern, define
+from rten_aot.dialect.scalar import dtype_of
+from rten_aot.dialect.storage import stored
 
 
 def from_end(index: Expr, size: Expr) -> Expr:
@@ -40,14 +42,17 @@ def _checked(value: Expr, raw: Sequence[Expr], ok: Sequence[Expr], node: int, dt
 
 @define("gather", pattern=Pattern.INJECTIVE)
 def gather(x: te.Tensor, indices: te.Tensor, *, axis: int, node: int) -> te.Tensor:
-    """Slices of ``x`` along ``axis``, in the order and shape of ``indices``."""
+    """Slices of ``x`` along ``axis``, in the order and shape of ``indices``.
+
+    They are float32 where ``x`` is float16.
+    """
     rank = len(indices.shape)
 
     def element(*i: Expr) -> Expr:
         raw = indices(*i[axis : axis + rank])
         index = from_end(raw, x.shape[axis])
-        value = x(*i[:axis], index, *i[axis + rank :])
-        return _checked(value, [raw], [in_range(index, x.shape[axis])], node, str(x.dtype))
+        value = stored(x(*i[:axis], index, *i[axis + rank :]))
+        return _checked(value, [raw], [in_range(index, x.shape[axis])], node, dtype_of(value))
 
     shape = [*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]]
     return te.compute(shape, element, name="gather")

@@ -7,6 +7,7 @@ from tvm import te, tirx
 from rten_aot.dialect.broadcast import broadcast_indices, broadcast_shape, index, static
 from rten_aot.dialect.conv import widened
 from rten_aot.dialect.registry import UNANNOTATED, Annotations, Pattern, define
+from rten_aot.dialect.storage import stored
 from rten_aot.errors import ShapeError
 
 
@@ -49,14 +50,14 @@ def gemm_packed(
     """``a @ b`` with one matrix ``b`` of ``n`` columns, packed as ``[blocks, inner, lanes]``.
 
     Column ``j`` is lane ``j % lanes`` of block ``j // lanes``; lanes past the last column hold
-    zeros.
+    zeros. ``b`` may be float16.
     """
     _, inner, lanes = b.shape
     k = te.reduce_axis((index(0), inner), name="rk")
 
     def element(*i: tirx.Var) -> tirx.Expr:
         *leading, j = i
-        weight = b(tirx.floordiv(j, lanes), k, tirx.floormod(j, lanes))
+        weight = stored(b(tirx.floordiv(j, lanes), k, tirx.floormod(j, lanes)))
         return te.sum(a(*leading, k) * weight, axis=k)
 
     return te.compute(

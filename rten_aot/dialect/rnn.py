@@ -5,7 +5,7 @@ operand ``projected``. Hidden units are handled in blocks of ``LANES``, and ever
 lies together:
 
 - ``projected`` is [steps, batch, directions * blocks * gates * LANES];
-- recurrent weights are [directions, blocks, hidden, gates * LANES].
+- recurrent weights, which may be float16, are [directions, blocks, hidden, gates * LANES].
 
 Units past the hidden size in the last block are padding and may hold anything finite.
 """
@@ -23,6 +23,7 @@ from rten_aot.dialect.lets import vector_store
 from rten_aot.dialect.loops import int64, seq, vector
 from rten_aot.dialect.recurrence import LANES, Accumulators, Step, Walk
 from rten_aot.dialect.registry import Pattern, define
+from rten_aot.dialect.storage import stored
 
 
 @define("lstm", pattern=Pattern.OPAQUE)
@@ -255,7 +256,7 @@ def _candidate_block(
         candidate.add_product(
             walk.hidden,
             lambda k: BufferLoad(reset, [at.direction, at.batch, k]),
-            lambda k, _, v: BufferLoad(weights, [at.direction, unit, k, v]),
+            lambda k, _, v: stored(BufferLoad(weights, [at.direction, unit, k, v])),
         ),
         candidate.replace(0, lambda v: vector_math.tanh(candidate.get(0, v))),
         vector(LANES, blend),
@@ -269,7 +270,7 @@ def _add_recurrent(
     return gates.add_product(
         walk.hidden,
         lambda k: BufferLoad(h, [at.now, at.direction, at.batch, k]),
-        lambda k, g, v: BufferLoad(weights, [at.direction, unit, k, g + v]),
+        lambda k, g, v: stored(BufferLoad(weights, [at.direction, unit, k, g + v])),
     )
 
 

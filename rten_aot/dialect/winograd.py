@@ -16,6 +16,7 @@ from tvm import te, tirx
 from rten_aot.dialect.broadcast import index
 from rten_aot.dialect.conv import result_size
 from rten_aot.dialect.registry import UNANNOTATED, Annotations, Pattern, define
+from rten_aot.dialect.storage import stored
 
 TILE = 2
 """Height and width of the piece of the result that one tile gives."""
@@ -46,7 +47,7 @@ def conv_winograd(
     """2-D convolution of NHWC ``x`` with a kernel of 3x3, without strides or dilations.
 
     ``w`` is what ``transform_weight`` gives, packed as ``[16, blocks, in, lanes]``: output channel
-    ``o`` is lane ``o % lanes`` of block ``o // lanes``.
+    ``o`` is lane ``o % lanes`` of block ``o // lanes``. It may be float16.
     """
     batch, height, width, channels = x.shape
     lanes = w.shape[3]
@@ -77,7 +78,7 @@ def conv_winograd(
         (index(TAPS * TAPS), batch, *tiles, index(out_channels)),
         lambda tap, n, th, tw, o: te.sum(
             transformed(tap, n, th, tw, rc)
-            * w(tap, tirx.floordiv(o, lanes), rc, tirx.floormod(o, lanes)),
+            * stored(w(tap, tirx.floordiv(o, lanes), rc, tirx.floormod(o, lanes))),
             axis=rc,
         ),
         name="products",

@@ -131,7 +131,7 @@ def _width_fault(machine: Machine, problem: Problem, columns: int) -> str | None
     reads_all = problem.kind == "depthwise" or problem.kind == "matmul"
     if reads_all and count is not None and columns > max(1, count):
         return f"{columns} is more than the {count} that there are"
-    if not _fits(machine, columns, 1):
+    if not _fits(machine, columns, 1, problem.kind):
         return f"{columns} are too many for the {machine.vector_registers} vector registers"
     return None
 
@@ -141,16 +141,18 @@ def _rows_fault(machine: Machine, problem: Problem, choice: Choice) -> str | Non
     if count < 1:
         return f"{count} is not positive"
     if problem.kind == "depthwise":
-        spills = not _fits(machine, columns, count) or columns * count * 4 > TILE_BYTES
+        too_many = not _fits(machine, columns, count, problem.kind)
+        spills = too_many or columns * count * 4 > TILE_BYTES
     else:
         spills = count > rows(machine, columns)
     return f"a tile of {count}x{columns} does not fit the registers" if spills else None
 
 
-def _fits(machine: Machine, columns: int, count: int) -> bool:
+def _fits(machine: Machine, columns: int, count: int, kind: str) -> bool:
     vectors = columns // lanes(machine, columns)
-    sums = vectors * count
-    return sums + vectors + 1 <= machine.vector_registers and columns * 4 <= TILE_BYTES
+    own = 0 if kind == "depthwise" else machine.row_vectors
+    needed = (vectors + own) * count + vectors + 1
+    return needed <= machine.vector_registers and columns * 4 <= TILE_BYTES
 
 
 def _block_fault(problem: Problem, choice: Choice) -> str | None:

@@ -10,7 +10,16 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
-from rten_aot.targets.common.expr import Buffer, constant_int, i64, is_call, same, substitute
+from rten_aot.targets.common.expr import (
+    Buffer,
+    constant_int,
+    element_bits,
+    i64,
+    is_call,
+    same,
+    substitute,
+)
+from rten_aot.targets.common.halves import stored_load, widened
 from rten_aot.targets.common.loops import seq, store, when, zero
 from rten_aot.targets.common.packing import Blocks
 from rten_aot.targets.common.product import Block, Product, ProductLoops
@@ -20,10 +29,10 @@ from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
 
 def schedule_conv2d(ctx: Context, stage: Stage) -> Stmt | None:
     """The rule for ``rten.conv_packed``: pad a copy, then take pixels for a product's rows."""
-    if not isinstance(stage.value, tirx.Mul) or not isinstance(stage.value.b, TensorLoad):
+    if not isinstance(stage.value, tirx.Mul):
         return None
-    data = image_load(stage.value.a)
-    if data is None:
+    data, weight = image_load(stage.value.a), stored_load(stage.value.b)
+    if data is None or weight is None:
         return None
     before = ctx.materialise(data.source)
     copy = seq()
@@ -31,7 +40,7 @@ def schedule_conv2d(ctx: Context, stage: Stage) -> Stmt | None:
         data, copy = _padded(ctx, stage, data)
     name = Names(ctx.loops)
     decisions = Decisions.of(stage)
-    convolution = _Convolution(ctx, stage, data, name, decisions)
+    convolution = _Convolution(ctx, stage, data, weight.source, name, decisions)
     product = convolution.product()
     decisions.know("algorithm", "direct")
     decisions.know("width", product.width)
@@ -45,13 +54,19 @@ class _Convolution:
     """The factors of a convolution, and where its sums go."""
 
     def __init__(
-        self, ctx: Context, stage: Stage, data: TensorLoad, name: Names, decisions: Decisions
+        self,
+        ctx: Context,
+        stage: Stage,
+        data: TensorLoad,
+        weight: Buffer,
+        name: Names,
+        decisions: Decisions,
     ) -> None:
         self.epilogue = ctx.epilogue(stage)
         self._ctx = ctx
         self._stage = stage
         self._data = data
-        self._weight = stage.value.b.source
+        self._weight = weight
         shape = [constant_int(e) or 0 for e in self._weight.ty.shape]
         self._groups, _, self._kernel_h, self._kernel_w, self._channels, packed = shape
         self._blocks = Blocks.of(ctx.machine, packed, decisions.record.width)
@@ -93,6 +108,7 @@ class _Convolution:
             emit=self._emit,
             is_packed=True,
             is_scattered=not self._flat_in,
+            right_bytes=element_bits(str(self._weight.ty.dtype)) // 8,
         )
 
     def _taps(self, ks: Sequence[Expr]) -> list[Expr]:
@@ -138,7 +154,8 @@ class _Convolution:
 
         def right(ks: Sequence[Expr], j: Expr) -> Expr:
             block, column = self._blocks.place(at.block, j)
-            return self._ctx.values.load(self._weight, [at.group, block, *self._taps(ks), column])
+            place = [at.group, block, *self._taps(ks), column]
+            return widened(self._ctx.values.load(self._weight, place))
 
         return before, left, right
 

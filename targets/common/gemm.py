@@ -10,7 +10,15 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
-from rten_aot.targets.common.expr import Buffer, constant_int, free_vars, i64, substitute
+from rten_aot.targets.common.expr import (
+    Buffer,
+    constant_int,
+    element_bits,
+    free_vars,
+    i64,
+    substitute,
+)
+from rten_aot.targets.common.halves import stored_load, widened
 from rten_aot.targets.common.loops import seq, store, zero
 from rten_aot.targets.common.packing import (
     Blocks,
@@ -28,8 +36,8 @@ def schedule_gemm(ctx: Context, stage: Stage) -> Stmt | None:
     """Rules for ``rten.gemm_packed`` and ``rten.matmul`` of float32 matrices."""
     if not isinstance(stage.value, tirx.Mul):
         return None
-    a, b = stage.value.a, stage.value.b
-    if not isinstance(a, TensorLoad) or not isinstance(b, TensorLoad):
+    a, b = stage.value.a, stored_load(stage.value.b)
+    if not isinstance(a, TensorLoad) or b is None:
         return None
     if _is_dot_products(stage):
         ctx.note("dot products")
@@ -99,7 +107,7 @@ class _Gemm:
 
         def right(at: Block, k: Expr, j: Expr) -> Expr:
             block, column = blocks.place(at.block, j)
-            return self._ctx.values.load(self._b.source, [block, k, column])
+            return widened(self._ctx.values.load(self._b.source, [block, k, column]))
 
         return self._loops_of(0, self._columns, blocks.tile, right, self.decisions)
 
@@ -163,6 +171,7 @@ class _Gemm:
             operands=operands,
             emit=lambda at, row, j, value: self._emit(at, row, j, first, width, value),
             is_packed=bool(self._stage.int_annotation("packed", 0)),
+            right_bytes=element_bits(str(self._b.source.ty.dtype)) // 8,
         )
         return ProductLoops(self._ctx, product, self._name, decisions).build()
 

@@ -81,6 +81,8 @@ class Product:
     """Whether the right factors of a block lie one after the other, blocks as well."""
     is_scattered: bool = False
     """Whether rows of left factors lie at uneven distances."""
+    right_bytes: int = 4
+    """Of one right factor in memory."""
 
 
 class ProductLoops:
@@ -196,7 +198,7 @@ class ProductLoops:
         """About how long some threads take: each run multiplies, and reads its right factors."""
         p, length = self._product, self._sum_length()
         multiplying = self._most_rows * p.width / self._lanes * length / _UNITS
-        reading = p.width * length * 4 / _BYTES_PER_CYCLE
+        reading = p.width * length * p.right_bytes / _BYTES_PER_CYCLE
         tasks = blocks * p.groups * -(-tiles // run)
         return -(-tasks // _THREADS) * (run * multiplying + reading)
 
@@ -214,7 +216,7 @@ class ProductLoops:
         p, blocks = self._product, constant_int(self._blocks)
         if blocks is None:
             return False
-        size = p.groups * blocks * p.width * self._sum_length() * 4
+        size = p.groups * blocks * p.width * self._sum_length() * p.right_bytes
         return size <= self._ctx.machine.l2_bytes // 2
 
     def _run_bounds(self, number: Expr, run: int) -> tuple[Expr, Expr]:
@@ -286,7 +288,9 @@ class ProductLoops:
 
     def _product_tile(self, at: Block) -> Stmt:
         p = self._product
-        shape = Shape(at.rows, p.width, self._lanes)
+        machine = self._ctx.machine
+        terms = machine.lanes("float32") if machine.in_order else 1
+        shape = Shape(at.rows, p.width, self._lanes, terms=terms)
         before, left, right = p.operands(at)
         ahead = None
         if self._ahead:

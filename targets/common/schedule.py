@@ -16,6 +16,7 @@ from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.conv2d import schedule_conv2d
 from rten_aot.targets.common.depthwise import schedule_depthwise
 from rten_aot.targets.common.gemm import schedule_gemm
+from rten_aot.targets.common.halves import with_conversions
 from rten_aot.targets.common.opaque import schedule_opaque
 from rten_aot.targets.common.stages import Stage, parse
 from rten_aot.targets.common.steps import emit, plan
@@ -52,7 +53,7 @@ def schedule(
         kernel = parse(func)
         if kernel is None:
             note("loops taken as they are")
-            return schedule_opaque(func)
+            return with_conversions(schedule_opaque(func), machine)
         ctx = Context(kernel, machine, note)
 
         def anchor(stage: Stage) -> Stmt | None:
@@ -62,7 +63,7 @@ def schedule(
         scheduled = ctx.function(emit(ctx, plan(ctx, anchor)))
         if ctx.decisions is not None:
             decided(ctx.decisions)
-        return scheduled
+        return with_conversions(scheduled, machine)
 
 
 @contextmanager

@@ -10,7 +10,17 @@ from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
 from rten_aot.targets.common.epilogue import Epilogue
-from rten_aot.targets.common.expr import Buffer, children, constant_int, free_vars, i64, loads, same
+from rten_aot.targets.common.expr import (
+    Buffer,
+    children,
+    constant_int,
+    element_bits,
+    free_vars,
+    i64,
+    loads,
+    same,
+)
+from rten_aot.targets.common.halves import stored_load
 from rten_aot.targets.common.loops import Loops, load, seq, store, tile, zero
 from rten_aot.targets.common.stages import Axis
 from rten_aot.targets.common.stmts import TILE_BYTES
@@ -43,6 +53,8 @@ class Shape:
     columns: int
     lanes: int
     dtype: str = "float32"
+    terms: int = 1
+    """Terms of a sum whose left factors are loaded as one vector, where they lie side by side."""
 
 
 def product_tile(
@@ -64,23 +76,48 @@ def product_tile(
     inner = constant_int(reduce[-1][1])
     if inner is not None and inner < 4 * chains:
         chains = 1
+    terms = shape.terms if _runs_along(loops, reduce, left, shape.terms) else 1
     parts = _parts(shape)
     sums = [[tile([n, shape.columns], shape.dtype) for n in parts] for _ in range(chains)]
 
     def each_vector(body: Callable[[Expr], Stmt]) -> list[Stmt]:
         return loops.vectors("v", shape.columns, shape.lanes, body)
 
-    def update(chain: int, ks: Sequence[Expr]) -> list[Stmt]:
-        stmts = [] if ahead is None else _fetch(ahead, ks, shape)
+    def products(chain: int, ks: Sequence[Expr], factor: Callable[[int], Expr]) -> list[list[Stmt]]:
+        """The additions of a term, row by row."""
+        result = []
         for row, (part, r) in enumerate(_rows(parts)):
-            acc = sums[chain][part]
-            factor = left(row, ks)
-            stmts += each_vector(
-                lambda j, acc=acc, r=r, factor=factor: store(
-                    acc, load(acc, [r, j]) + factor * right(ks, j), [r, j]
+            acc, own = sums[chain][part], factor(row)
+            result.append(
+                each_vector(
+                    lambda j, acc=acc, r=r, own=own: store(
+                        acc, load(acc, [r, j]) + own * right(ks, j), [r, j]
+                    )
                 )
             )
+        return result
+
+    def update(chain: int, ks: Sequence[Expr]) -> list[Stmt]:
+        stmts = [] if ahead is None else _fetch(ahead, [ks], shape)
+        for row in products(chain, ks, lambda row: left(row, ks)):
+            stmts += row
         return stmts
+
+    def several(points: Sequence[Sequence[Expr]]) -> list[Stmt]:
+        """The terms at ``points``, one after the other in each chain."""
+        if terms == 1:
+            return [stmt for chain, ks in enumerate(points) for stmt in update(chain, ks)]
+        factors = [tirx.Var("factors", f"{shape.dtype}x{terms}") for _ in range(shape.rows)]
+        stmts: list[Stmt] = [
+            tirx.Bind(var, _vector(left(row, points[0]), terms)) for row, var in enumerate(factors)
+        ]
+        for i, ks in enumerate(points):
+            lane = tirx.IntImm("int32", i)
+            by_row = products(i % chains, ks, lambda row, i=lane: tirx.Shuffle([factors[row]], [i]))
+            # Column by column: LLVM keeps to this order, and so loads right factors early.
+            stmts += [stmt for column in zip(*by_row, strict=True) for stmt in column]
+        # Fetches come last, since LLVM moves no load past one.
+        return stmts if ahead is None else stmts + _fetch(ahead, points, shape)
 
     body: list[Stmt] = []
     for group in sums:
@@ -88,7 +125,7 @@ def product_tile(
             body.append(tirx.AllocBuffer(acc))
             for r in range(constant_int(acc.ty.shape[0]) or 0):
                 body += each_vector(lambda j, acc=acc, r=r: store(acc, zero(shape.dtype), [r, j]))
-    body.append(_sum_loops(loops, reduce, chains, update))
+    body.append(_sum_loops(loops, reduce, max(chains, terms), several, lambda ks: update(0, ks)))
     first = 0
     for part, count in enumerate(parts):
         body += _finish_part(loops, shape, [g[part] for g in sums], first, finish)
@@ -96,13 +133,43 @@ def product_tile(
     return seq(*body)
 
 
-def _fetch(ahead: Right, ks: Sequence[Expr], shape: Shape) -> list[Stmt]:
-    """Hints to the processor, which are free to point anywhere."""
-    lines = range(0, shape.columns * 4, CACHE_LINE)
-    addresses = [tirx.address_of(ahead(ks, i64(line // 4))) for line in lines]
+def _runs_along(loops: Loops, reduce: Reduce, left: Left, terms: int) -> bool:
+    """Whether each row's left factors of so many consecutive terms are a vector in memory."""
+    known = constant_int(reduce[-1][1])
+    if terms == 1 or (known is not None and known < terms):
+        return False
+    *outer, k = (loops.var(name, extent) for name, extent in reduce)
+    one, other = left(0, (*outer, k)), left(0, (*outer, k + i64(1)))
+    if not isinstance(one, TensorLoad) or not isinstance(other, TensorLoad):
+        return False
+    steps = [loops.simplify(b - a) for a, b in zip(one.indices, other.indices, strict=True)]
+    return [constant_int(step) for step in steps] == [0] * (len(steps) - 1) + [1]
+
+
+def _vector(first: TensorLoad, lanes: int) -> Expr:
+    """What ``first`` loads and what lies behind it."""
+    *outer, last = first.indices
+    return tirx.BufferLoad(first.source, [*outer, tirx.Ramp(last, i64(1), lanes)])
+
+
+def _fetch(ahead: Right, points: Sequence[Sequence[Expr]], shape: Shape) -> list[Stmt]:
+    """Hints to the processor, which are free to point anywhere; each cache line once."""
+
+    def place(ks: Sequence[Expr], j: int) -> TensorLoad:
+        found = stored_load(ahead(ks, i64(j)))
+        assert found is not None, "weights are loaded from memory"
+        return found
+
+    source = place(points[0], 0).source
+    in_line = CACHE_LINE * 8 // element_bits(str(source.ty.dtype))
+    pitch = constant_int(source.ty.shape[-1]) or shape.columns
+    lines: dict[int, Expr] = {}
+    for i, ks in enumerate(points):
+        for j in range(0, shape.columns, in_line):
+            lines.setdefault((i * pitch + j) // in_line, tirx.address_of(place(ks, j)))
     return [
         tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *_FOR_READING))
-        for address in addresses
+        for address in lines.values()
     ]
 
 
@@ -120,26 +187,27 @@ def _rows(parts: Sequence[int]) -> Iterable[tuple[int, int]]:
 def _sum_loops(
     loops: Loops,
     reduce: Reduce,
-    chains: int,
-    update: Callable[[int, Sequence[Expr]], list[Stmt]],
+    step: int,
+    several: Callable[[Sequence[Sequence[Expr]]], list[Stmt]],
+    one: Callable[[Sequence[Expr]], list[Stmt]],
 ) -> Stmt:
-    """Loops over the sum; the innermost one deals its terms out to the chains."""
+    """Loops over the sum: ``several`` takes ``step`` terms at once, ``one`` those that are left."""
 
     def nest(axes: Reduce, outer: tuple[Expr, ...]) -> Stmt:
         (name, extent), *rest = axes
         if rest:
             return loops.serial(name, extent, lambda k: nest(rest, (*outer, k)))
-        if chains == 1:
-            return loops.serial(name, extent, lambda k: update(0, (*outer, k)))
-        whole = loops.simplify(tirx.floordiv(i64(extent), i64(chains)))
-        done = loops.simplify(whole * i64(chains))
+        if step == 1:
+            return loops.serial(name, extent, lambda k: one((*outer, k)))
+        whole = loops.simplify(tirx.floordiv(i64(extent), i64(step)))
+        done = loops.simplify(whole * i64(step))
         main = loops.serial(
             name,
             whole,
-            lambda k: seq(*(update(c, (*outer, k * i64(chains) + i64(c))) for c in range(chains))),
+            lambda k: several([(*outer, k * i64(step) + i64(i)) for i in range(step)]),
         )
         left = loops.simplify(i64(extent) - done)
-        return seq(main, loops.serial(name, left, lambda k: update(0, (*outer, done + k))))
+        return seq(main, loops.serial(name, left, lambda k: one((*outer, done + k))))
 
     return nest(reduce, ())
 

@@ -10,7 +10,8 @@ from tvm.tirx import Stmt
 
 from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
-from rten_aot.targets.common.expr import Rewriter, constant_int, i64, is_call
+from rten_aot.targets.common.expr import Buffer, Rewriter, constant_int, element_bits, i64, is_call
+from rten_aot.targets.common.halves import stored_load, widened
 from rten_aot.targets.common.loops import load, seq, store, tile
 from rten_aot.targets.common.packing import Blocks
 from rten_aot.targets.common.product import Block, Product, ProductLoops
@@ -29,9 +30,11 @@ def schedule_winograd(ctx: Context, stage: Stage) -> Stmt | None:
     """The rule for ``rten.conv_winograd``; ``stage`` are its products."""
     data = ctx.kernel.producer(stage.value.a.source)
     (result,) = ctx.kernel.consumers(stage.buffer)
+    weight = stored_load(stage.value.b)
     assert data is not None
+    assert weight is not None
     before = [ctx.materialise(buffer) for buffer in data.reads]
-    convolution = _Winograd(ctx, data, stage, result)
+    convolution = _Winograd(ctx, data, stage, weight.source, result)
     body = convolution.build()
     ctx.done.update((data.buffer, stage.buffer))
     ctx.finish(convolution.epilogue)
@@ -42,14 +45,17 @@ def schedule_winograd(ctx: Context, stage: Stage) -> Stmt | None:
 class _Winograd:
     """One convolution: its stages, and the memory between them."""
 
-    def __init__(self, ctx: Context, data: Stage, products: Stage, result: Stage) -> None:
+    def __init__(
+        self, ctx: Context, data: Stage, products: Stage, weight: Buffer, result: Stage
+    ) -> None:
         self.epilogue = ctx.epilogue(result)
         self._ctx = ctx
         self._loops = ctx.loops
         self._data = data
         self._products = products
         self._result = result
-        self._weight = products.value.b.source
+        self._weight = weight
+        self._weight_bytes = element_bits(str(weight.ty.dtype)) // 8
         self._taps, _, self._channels, packed = (
             constant_int(e) or 0 for e in self._weight.ty.shape
         )
@@ -82,7 +88,7 @@ class _Winograd:
         Each block reads all weights. The second value says why.
         """
         tile_bytes = self._taps * (self._channels + self._out) * 4
-        weight_bytes = self._taps * self._channels * self._out * 4
+        weight_bytes = self._taps * self._channels * self._out * self._weight_bytes
         cache = self._ctx.machine.l2_bytes
         large = min(weight_bytes // 2, _LARGE_BLOCK)
         if large > cache:
@@ -172,7 +178,9 @@ class _Winograd:
 
             def right(ks: Sequence[Expr], j: Expr) -> Expr:
                 block, column = self._blocks.place(at.block, j)
-                return self._ctx.values.load(self._weight, [at.group, block, ks[0], column])
+                return widened(
+                    self._ctx.values.load(self._weight, [at.group, block, ks[0], column])
+                )
 
             return (), left, right
 
@@ -191,6 +199,7 @@ class _Winograd:
             operands=operands,
             emit=emit,
             is_packed=True,
+            right_bytes=self._weight_bytes,
         )
         return ProductLoops(self._ctx, product, Names(self._loops), self.decisions).build()
 

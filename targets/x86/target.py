@@ -96,11 +96,11 @@ _FEATURES = {
 
 
 def _vector_unit(features: frozenset[str]) -> VectorUnit:
-    fma = "fma" in features
+    fma, halves = "fma" in features, "f16c" in features
     if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= features:
-        return VectorUnit(512, 32, fma)
+        return VectorUnit(512, 32, fma, halves)
     # AVX alone has no vectors of 256 bits for integers.
-    return VectorUnit(256 if "avx2" in features else 128, 16, fma)
+    return VectorUnit(256 if "avx2" in features else 128, 16, fma, halves)
 
 
 X86_64 = Architecture(

@@ -36,6 +36,7 @@ def test_defaults(command: Command, driver: FakeDriver) -> None:
         "libc": None,
         "profile": False,
         "db": None,
+        "weights": "fp32",
     }
 
 
@@ -99,6 +100,11 @@ def test_profile(command: Command, driver: FakeDriver) -> None:
     assert driver.options["profile"] is True
 
 
+def test_weights(command: Command, driver: FakeDriver) -> None:
+    assert command("compile", "m.rten", "--weights", "fp16").code == 0
+    assert driver.options["weights"] == "fp16"
+
+
 def test_warnings_are_shown(command: Command, driver: FakeDriver) -> None:
     done = command("compile", "m.rten", "--db", "tune.json")
     assert driver.options["db"] == Path("tune.json")
@@ -142,6 +148,8 @@ def test_warnings_are_shown(command: Command, driver: FakeDriver) -> None:
             "argument --bundle: not for wasm32; a module is all that is needed",
         ),
         ("--libc bionic", 'argument --libc: "bionic" is not known; choose from glibc, musl'),
+        ("--weights f16", 'argument --weights: "f16" is not known; did you mean "fp16"?'),
+        ("--weights half", 'argument --weights: "half" is not known; choose from fp32, fp16'),
         ("-o m.rten", 'the output "m.rten" is the model itself'),
         ("-mattr --verbose", "argument -mattr: expected one argument"),
     ],

@@ -13,7 +13,12 @@ from tests.cli.conftest import Command
 
 METADATA: dict[str, Any] = {
     "abi": 1,
-    "model": {"sha256": "ab12", "format": "rten-v2", "metadata": {"license": "MIT\nno more"}},
+    "model": {
+        "sha256": "ab12",
+        "format": "rten-v2",
+        "weights": "fp16",
+        "metadata": {"license": "MIT\nno more"},
+    },
     "inputs": [{"name": "x", "dtype": "float32", "shape": [1, "batch", None]}],
     "outputs": [{"name": "ü", "dtype": "int32", "shape": []}],
     "target": {"kind": "llvm", "triple": "x86_64-unknown-linux-gnu", "features": ["+a", "+b"]},
@@ -73,8 +78,9 @@ def test_library(command: Command, library: Path) -> None:
         "versions:",
         "  rten-aot  0.1.0",
         "model:",
-        "  sha256  ab12",
-        "  format  rten-v2",
+        "  sha256   ab12",
+        "  format   rten-v2",
+        "  weights  fp16",
         "metadata:",
         "  license  MIT no more",
     ]

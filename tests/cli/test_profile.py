@@ -122,7 +122,7 @@ def test_options_reach_the_compiler(
     command: Command, driver: FakeDriver, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.error = rten_aot.CompileError("enough")
-    words = ("-mcpu=native", "--shape", "x=1,h", "--dim", "h=2", "-O2")
+    words = ("-mcpu=native", "--shape", "x=1,h", "--dim", "h=2", "-O2", "--weights", "fp16")
     assert command("profile", source, *words).code == 1
     options = driver.options
     del options["progress"], options["output"]
@@ -139,6 +139,7 @@ def test_options_reach_the_compiler(
         "profile": True,
         "db": None,
         "warn": None,
+        "weights": "fp16",
     }
 
 

@@ -47,6 +47,14 @@ def test_equal(command: Command, digits: Path) -> None:
     assert verdict == "equal to ONNX Runtime (tolerance 0.0001)"
 
 
+def test_weights_in_fp16(command: Command, digits: Path) -> None:
+    done = command("verify", digits, "--weights", "fp16", "--threads", "1")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == "equal to ONNX Runtime (tolerance 0.05)"
+    words = ["--weights", "fp16", "--tolerance", "0.0001"]
+    assert "DIFFERENT" in command("verify", digits, *words).out
+
+
 def test_inputs_from_files(command: Command, chain: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(5, np.float32))
     assert command("verify", chain, "--input", f"x={tmp_path / 'x.npy'}", "-O1").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +51,13 @@ NEON = Machine(
     vector_registers=32,
     fma=True,
 )
+IN_ORDER = dataclasses.replace(
+    AVX2, name="in-order", vector_bits=128, vector_registers=32, in_order=True
+)
+"""Shaped like Cortex-A53, to run here."""
 MACHINES = {m.name: m for m in (AVX2, AVX512)}
+PRODUCT_MACHINES = MACHINES | {IN_ORDER.name: IN_ORDER}
+"""For what is made of register tiles of products."""
 
 _GUARD = 64
 

@@ -27,7 +27,7 @@ from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice, Decisions, check, faults
 from rten_aot.targets.common.problems import Problem
 from rten_aot.targets.common.schedule import schedule
-from tests.targets.anchors import AVX2, AVX512, MACHINES, Array, ints, sym, tensor_type
+from tests.targets.anchors import AVX2, AVX512, IN_ORDER, MACHINES, Array, ints, sym, tensor_type
 from tests.targets.networks import module, run
 from tests.targets.test_conv2d import Case
 
@@ -273,6 +273,8 @@ DEPTHWISE = "depthwise 24->24 3x3 strides 1x1 dilations 1x1 pads 1x1x1x1 image 1
         (AVX2, CONV, Choice(rows=7), "rows", "a tile of 7x16 does not fit the registers"),
         (AVX2, CONV, Choice(width=24, rows=5), "rows", "a tile of 5x24 does not fit the registers"),
         (AVX512, CONV, Choice(rows=13, width=16), "rows", "a tile of 13x16 does not fit the regis"),
+        (IN_ORDER, CONV, Choice(width=64), "width", "64 are too many for the 32 vector registers"),
+        (IN_ORDER, CONV, Choice(rows=10), "rows", "a tile of 10x8 does not fit the registers"),
         (AVX2, CONV, Choice(rows=0), "rows", "0 is not positive"),
         (AVX2, CONV, Choice(run=0), "run", "0 is not between 1 and 65536"),
         (AVX2, CONV, Choice(run=1 << 60), "run", f"{1 << 60} is not between 1 and 65536"),

@@ -18,8 +18,8 @@ from rten_aot.targets.common.packing import columns
 from tests.targets.anchors import (
     AVX2,
     AVX512,
-    MACHINES,
     NEON,
+    PRODUCT_MACHINES,
     Array,
     Kernel,
     compiled,
@@ -138,13 +138,13 @@ def check(case: Case, kernel: Kernel, *, residual: bool, seed: int = 0) -> None:
     np.testing.assert_allclose(result, np.maximum(expected, 0), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("machine", PRODUCT_MACHINES.values(), ids=PRODUCT_MACHINES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_static(case: Case, machine: Machine) -> None:
     check(case, kernel_of(case, machine, symbolic=False, residual=True), residual=True)
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("machine", PRODUCT_MACHINES.values(), ids=PRODUCT_MACHINES)
 @pytest.mark.parametrize("name", ["3x3", "1x1", "stride-beyond-kernel", "grouped"])
 def test_symbolic(name: str, machine: Machine) -> None:
     case = CASES[name]

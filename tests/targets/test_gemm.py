@@ -19,8 +19,9 @@ from rten_aot.targets.common.packing import columns
 from tests.targets.anchors import (
     AVX2,
     AVX512,
-    MACHINES,
+    IN_ORDER,
     NEON,
+    PRODUCT_MACHINES,
     Array,
     Kernel,
     compiled,
@@ -31,7 +32,7 @@ from tests.targets.anchors import (
 
 Sizes = Sequence[int | tirx.Expr]
 
-machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+machines = pytest.mark.parametrize("machine", PRODUCT_MACHINES.values(), ids=PRODUCT_MACHINES)
 
 
 def random(*shape: int) -> Array:
@@ -159,6 +160,18 @@ def test_rows_and_columns_may_be_swapped_behind_the_product(machine: Machine) ->
     np.testing.assert_allclose(
         result, np.maximum(x.astype(np.float64) @ w, 0), rtol=1e-5, atol=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("machine", "inner", "vectors"),
+    [(AVX2, 24, False), (IN_ORDER, 24, True), (IN_ORDER, sym("k"), True), (IN_ORDER, 3, False)],
+    ids=str,
+)
+def test_left_factors_are_loaded_as_vectors(
+    machine: Machine, inner: int | tirx.Expr, vectors: bool
+) -> None:
+    kernel = matmul_kernel([9, inner], [inner, 16], machine, transpose_b=False)
+    assert ("Shuffle" in str(kernel.function)) is vectors
 
 
 def test_compiles_for_neon() -> None:

@@ -6,6 +6,7 @@ import platform
 
 import pytest
 import tvm
+from tvm.target import codegen
 
 from rten_aot.errors import TargetError
 from rten_aot.options import LIBCS, Libc
@@ -23,7 +24,7 @@ on_x86 = pytest.mark.skipif(
 def test_every_name_gives_a_machine(name: str) -> None:
     machine = get_machine(name)
     assert machine == get_machine(name)
-    assert machine.tvm_target().attrs["mcpu"] == machine.cpu
+    assert machine.tvm_target().attrs["mcpu"] == (machine.scheduled_as or machine.cpu)
     assert machine.lanes("float32") == machine.vector_bits // 32
     assert machine.lanes("int8") == machine.vector_bits // 8
     assert 16 * 1024 <= machine.l1_bytes <= machine.l2_bytes
@@ -61,6 +62,23 @@ def test_register_tiles_leave_room() -> None:
     assert get_machine("x86-64-v3").accumulator_rows(2) == 6
     assert get_machine("x86-64-v4").accumulator_rows(2) == 14
     assert get_machine("x86-64-v2").accumulator_rows(100) == 1
+    assert get_machine("cortex-a72").accumulator_rows(2) == 14
+    assert get_machine("cortex-a53").accumulator_rows(2) == 9
+
+
+def test_in_order_cores() -> None:
+    """Another CPU's order of instructions brings none of its features, and takes none away."""
+    machine = get_machine("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a55 -mattr=-lse")
+    assert machine.in_order
+    assert machine.cpu == "cortex-a55"
+    assert machine.features == ("dotprod", "fullfp16", "rcpc", "rdm")
+    target = machine.tvm_target()
+    assert target.attrs["mcpu"] == "cortex-a53"
+    used = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    assert {"slow-paired-128", *machine.features} <= used
+    assert "lse" not in used
+    assert not get_machine("cortex-a76").in_order
+    assert not get_machine("llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a53").in_order
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from rten_aot.targets.common.packing import columns, pays_winograd
 from tests.targets.anchors import (
     AVX2,
     AVX512,
-    MACHINES,
     NEON,
+    PRODUCT_MACHINES,
     Kernel,
     compiled,
     fused,
@@ -83,13 +83,13 @@ def check(case: Case, kernel: Kernel, seed: int = 0) -> None:
     )
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("machine", PRODUCT_MACHINES.values(), ids=PRODUCT_MACHINES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_static(case: Case, machine: Machine) -> None:
     check(case, kernel_of(case, machine))
 
 
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("machine", PRODUCT_MACHINES.values(), ids=PRODUCT_MACHINES)
 def test_symbolic(machine: Machine) -> None:
     case = CASES["even"]
     kernel = kernel_of(case, machine, symbolic=True)

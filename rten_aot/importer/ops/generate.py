@@ -95,7 +95,9 @@ def eye_like(ctx: OpContext, x: relax.Expr) -> relax.Expr:
 
 
 @op("OneHot", data_dependent=True)
-def one_hot(ctx: OpContext, indices: relax.Expr, depth: Integers, values: relax.Expr) -> relax.Expr:
+def one_hot(
+    ctx: OpContext, indices: relax.Expr, depth: relax.Expr, values: relax.Expr
+) -> relax.Expr:
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
     axis = ctx.normalize_axis(ctx.attrs.int("axis", default=-1), ctx.rank(indices) + 1)
     count = sizes(ctx, one_element(ctx, convert_to(ctx, depth, "int32"), "depth"), "depth")
