@@ -23,7 +23,7 @@ venv: $(INSTALLED) ## make .venv with the compiler and all that the tests need
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.1"
-	$(BIN)/python -m pip install --quiet -e ".[compiler,dev]"
+	$(BIN)/python -m pip install --quiet -e ".[compiler,cuda,dev]"
 	@touch $@
 
 demo: $(INSTALLED) ## compile the example network and recognise a handwritten digit with it

@@ -15,6 +15,9 @@ from rten_aot.passes.base import relax_functions
 from rten_aot.targets import schedule
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Decisions
+from rten_aot.targets.cuda.kernel import Launch
+from rten_aot.targets.cuda.schedule import schedule_device
+from rten_aot.targets.cuda.target import Gpu
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Scheduled:
     """The kernel before it was scheduled, with the same parameters but for work memory."""
     decisions: Decisions | None
     """What was chosen for its convolution or matrix product."""
+    launches: tuple[Launch, ...] | None = None
+    """What a GPU does in place of the function; None if the CPU computes the kernel."""
 
 
 def apply_schedules(
@@ -59,14 +64,30 @@ def apply_schedules(
     for index, name in enumerate(distinct):
         progress(index, len(distinct))
         made: list[Decisions] = []
-        result = schedule(
+        result, launches = _schedule(
             mod[name], machine, lambda line, n=name: note(f"{n}: {line}"), made.append
         )
         scratch = int(result.attrs.get("rten.scratch", 0)) if result.attrs else 0
+        decisions = made[0] if made else None
         scheduled[name] = Scheduled(
-            f"rten_k{index}_{name}", result, scratch, mod[name], made[0] if made else None
+            f"rten_k{index}_{name}", result, scratch, mod[name], decisions, launches
         )
     return {name: scheduled[unique[name]] for name in called}
+
+
+def _schedule(
+    function: tirx.PrimFunc,
+    machine: Machine,
+    note: Callable[[str], None],
+    decided: Callable[[Decisions], None],
+) -> tuple[tirx.PrimFunc, tuple[Launch, ...] | None]:
+    """The function with its loops, or what a GPU launches."""
+    if isinstance(machine, Gpu):
+        device = schedule_device(function, machine, note, decided)
+        if device is not None:
+            return device.function, device.launches
+        machine = machine.host
+    return schedule(function, machine, note, decided), None
 
 
 def _called(mod: tvm.IRModule) -> list[str]:

@@ -7,13 +7,17 @@ from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
 from rten_aot.dialect.broadcast import same
-from rten_aot.dialect.registry import PREFIX, OpDef, Pattern, attrs_of, op_def
+from rten_aot.dialect.registry import PREFIX, OpDef, Pattern, attrs_of, on_gpu, op_def
 from rten_aot.passes.base import Rewriter
 from rten_aot.passes.order_sizes import ordered_kernel, ordered_operands, size_order
 
 
 class Legalize(Rewriter):
     """``rten.relu(x)`` --> ``call_tir(relu, (x,))``; reshapes and ``rten.cond`` stay."""
+
+    def __init__(self, *, for_gpu: bool = False) -> None:
+        super().__init__()
+        self._for_gpu = for_gpu
 
     def begin(self, function: relax.Function) -> None:
         """Learn which sizes the function is given."""
@@ -24,6 +28,8 @@ class Legalize(Rewriter):
         definition = op_def(value)
         if definition is None:
             return value
+        if self._for_gpu:
+            definition = on_gpu(definition)
         pattern = _pattern(definition, value, var)
         if any(self._is_computed(operand) for operand in value.args):
             # FuseOps cannot make sizes that the model computes operands of a group.
@@ -45,9 +51,9 @@ class Legalize(Rewriter):
         return not sizes <= self._given
 
 
-def legalize(mod: tvm.IRModule) -> tvm.IRModule:
+def legalize(mod: tvm.IRModule, *, for_gpu: bool = False) -> tvm.IRModule:
     """The module with kernels in place of operators."""
-    return Legalize().run(mod)
+    return Legalize(for_gpu=for_gpu).run(mod)
 
 
 def _pattern(definition: OpDef, value: relax.Call, var: relax.Var) -> Pattern | None:

@@ -18,6 +18,7 @@ from rten_aot.passes.order_sizes import order_sizes
 from rten_aot.passes.pack_weights import pack_weights
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice
+from rten_aot.targets.cuda.target import Gpu
 
 
 def optimise(
@@ -45,12 +46,12 @@ def optimise(
         if halves:
             mod = halve_weights(mod, note)
         mod = remove_unused(mod)
-    return lower(mod, fused=level >= 2)
+    return lower(mod, fused=level >= 2, for_gpu=isinstance(machine, Gpu))
 
 
-def lower(mod: tvm.IRModule, *, fused: bool) -> tvm.IRModule:
+def lower(mod: tvm.IRModule, *, fused: bool, for_gpu: bool = False) -> tvm.IRModule:
     """``rten.*`` operators to kernels."""
-    mod = remove_unused(legalize(mod))
+    mod = remove_unused(legalize(mod, for_gpu=for_gpu))
     return order_sizes(name_sizes(fuse(mod) if fused else mod))
 
 

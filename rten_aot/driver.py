@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import os
@@ -26,6 +27,7 @@ from rten_aot.codegen.build import Code, Level, make_code, make_library
 from rten_aot.codegen.entry import Interface
 from rten_aot.codegen.host import Site
 from rten_aot.codegen.link import Form, c_header, check_form
+from rten_aot.codegen.nvrtc import Image
 from rten_aot.codegen.objects import generate
 from rten_aot.codegen.platforms import platform_of
 from rten_aot.codegen.program import Kernel, SizeCheck, SourceFunction
@@ -44,6 +46,7 @@ from rten_aot.runtime import ModelRunError, load
 from rten_aot.targets import get_machine, get_machines, packing_machine, work
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice, Decisions
+from rten_aot.targets.cuda.target import Gpu
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -94,7 +97,7 @@ def compile(
     _check_output(out)
     if emit in _FORMS:
         check_form(platform_of(machines[0].triple), _FORMS[emit])
-    _check_weights(weights, opt_level)
+    _check_weights(weights, opt_level, machines[0])
     note = explain or ignore_note
 
     def stage(name: str) -> None:
@@ -121,7 +124,11 @@ def compile(
     if emit == "relax":
         return _write(out, mod.script())
     levels = _levels(mod, parsed, imported, machines, note, stage, weights, profile=profile)
-    functions = levels[0].code.functions
+    functions, device = levels[0].code.functions, levels[0].code.device
+    if emit == "cuda":
+        if device is None:
+            raise CompileError(f'"cuda" is text for GPUs, but the target is "{target}"')
+        return _write(out, device.text)
     if emit == "tir":
         named = {tvm.ir.GlobalVar(n): f for n, f in functions.items()}
         return _write(out, tvm.IRModule(named).script())
@@ -201,7 +208,13 @@ def _schedule(
         mod, machine, note, lambda done, total: stage(f"scheduling kernel {done + 1} of {total}")
     )
     kernels = {
-        name: Kernel(prefix + s.name, s.function, s.scratch, work(s.source) if profile else None)
+        name: Kernel(
+            prefix + s.name,
+            s.function,
+            s.scratch,
+            work(s.source) if profile else None,
+            s.launches,
+        )
         for name, s in scheduled.items()
     }
     sources = {
@@ -212,7 +225,8 @@ def _schedule(
     decisions = {
         prefix + s.name: s.decisions for s in scheduled.values() if s.decisions is not None
     }
-    return make_code(sources, kernels, profile=profile, prefix=prefix), decisions
+    gpu = machine if isinstance(machine, Gpu) else None
+    return make_code(sources, kernels, profile=profile, prefix=prefix, gpu=gpu), decisions
 
 
 def _source(function: relax.Function, origin: ImportedFunction | None) -> SourceFunction:
@@ -224,6 +238,8 @@ def _source(function: relax.Function, origin: ImportedFunction | None) -> Source
 
 def _evaluator(machine: Machine) -> Evaluate:
     """Runs modules without inputs, for constant folding, on the machine that compiles."""
+    if isinstance(machine, Gpu):
+        machine = machine.host
     host = machine if machine.runs_here() else get_machine("llvm -mcpu=native")
 
     def evaluate(mod: tvm.IRModule) -> list[npt.NDArray[np.generic]] | None:
@@ -237,7 +253,7 @@ def _evaluator(machine: Machine) -> Evaluate:
         interface = Interface([], names, [], {}, host.name, host.features, facts)
         with tempfile.TemporaryDirectory(prefix="rten-aot-fold-") as folder:
             library = Path(folder, "constants.so")
-            make_library([Level(code, host, lambda _size: interface)], library)
+            make_library([Level(code, host, lambda _size, _images: interface)], library)
             with load(library, num_threads=1) as model:
                 try:
                     return list(model())
@@ -255,9 +271,13 @@ def _interface(
     decisions: Mapping[str, Decisions],
     shared: Mapping[str, Any],
     code_bytes: int,
+    images: Sequence[Image],
 ) -> Interface:
     """What the tables say of a level; ``shared`` holds what they say of all levels."""
     facts = _facts(imported.inputs, imported.outputs, machine, code, code_bytes)
+    if isinstance(machine, Gpu):
+        facts["target"] |= {"kind": "cuda", "archs": list(machine.archs)}
+        facts["kernels"] = _resources(images)
     facts["target"]["levels"] = shared["levels"]
     facts["sizes"]["workspace"] = shared["workspace"]
     facts["model"] = {
@@ -336,6 +356,16 @@ def _facts(
     }
 
 
+def _resources(images: Sequence[Image]) -> dict[str, dict[str, dict[str, int]]]:
+    """What each of a GPU's kernels uses, by its name and then the architecture."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for image in images:
+        if not image.is_ptx:
+            for name, used in image.kernels.items():
+                found.setdefault(name, {})[f"sm_{image.arch}"] = dataclasses.asdict(used)
+    return found
+
+
 def _check_several(target: str, emit: Emit, *, tuned: bool) -> None:
     """Refuse what has no meaning for a library for several CPUs."""
     if emit in ("tir", "llvm", "asm"):
@@ -359,9 +389,13 @@ def _check_level(level: int) -> None:
         )
 
 
-def _check_weights(weights: str, level: int) -> None:
+def _check_weights(weights: str, level: int, machine: Machine) -> None:
     if weights not in WEIGHTS:
         raise CompileError(f'weights "{weights}" are unknown', hint=f"one of {', '.join(WEIGHTS)}")
+    if weights == "fp16" and isinstance(machine, Gpu):
+        raise CompileError(
+            "weights are stored in fp16 for CPUs only", hint="for GPUs there is --precision fp16"
+        )
     if weights == "fp16" and level < 3:
         raise CompileError(
             f"weights are stored in fp16 at -O3 only, not at -O{level}",

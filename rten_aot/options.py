@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-Emit: TypeAlias = Literal["lib", "relax", "tir", "llvm", "asm", "obj", "static", "header"]
+Emit: TypeAlias = Literal["lib", "relax", "tir", "llvm", "asm", "cuda", "obj", "static", "header"]
 """What a compilation writes: the library that is loaded, the same to be linked into a program
 ("static", "obj"), or a stage on the way to it."""
 
@@ -22,6 +22,7 @@ SUFFIXES: Mapping[Emit, str] = {
     "tir": ".tir",
     "llvm": ".ll",
     "asm": ".s",
+    "cuda": ".cu",
     "obj": ".o",
     "static": ".a",
     "header": ".h",

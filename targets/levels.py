@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rten_aot.errors import TargetError
 from rten_aot.options import Libc
 from rten_aot.targets.base import Machine
+from rten_aot.targets.cuda.target import NAMED
 from rten_aot.targets.machines import get_machine
 
 
@@ -53,6 +54,12 @@ def _check_words(target: str, names: Sequence[str], options: Sequence[str]) -> N
         raise TargetError(
             f'target "{target}": a name is missing beside a comma',
             hint="join names by commas alone: x86-64-v2,x86-64-v3",
+        )
+    gpus = [name for name in names if name in NAMED]
+    if gpus:
+        raise TargetError(
+            f'target "{target}": "{gpus[0]}" is a GPU, but only CPUs can share a library',
+            hint="compile once for each; -arch=sm_80,sm_90 names several GPUs",
         )
     for name in names:
         if names.count(name) > 1:

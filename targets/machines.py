@@ -15,12 +15,14 @@ from rten_aot.targets import host
 from rten_aot.targets.architecture import Architecture, CacheSizes, Named
 from rten_aot.targets.arm.target import AARCH64, ARMV7
 from rten_aot.targets.base import Machine
+from rten_aot.targets.cuda import target as cuda
 from rten_aot.targets.riscv.target import RISCV64
 from rten_aot.targets.wasm.target import WASM32
 from rten_aot.targets.x86.target import X86_64
 
 ARCHITECTURES = (X86_64, AARCH64, ARMV7, RISCV64, WASM32)
 _OPTIONS = ("-mcpu", "-mattr", "-mtriple")
+_GPU_OPTIONS = (*_OPTIONS, "-arch", "-precision")
 
 
 def descriptions() -> dict[str, str]:
@@ -30,6 +32,7 @@ def descriptions() -> dict[str, str]:
         "llvm": f"a safe choice for this computer's architecture ({baseline})",
         "native": "exactly this computer",
         **{name: _described(named) for a in ARCHITECTURES for name, named in a.named.items()},
+        **{name: named.text for name, named in cuda.NAMED.items()},
     }
 
 
@@ -54,7 +57,8 @@ def get_machine(
 
     Args:
         target: one of ``names()``, possibly followed by options, as in
-            ``llvm -mcpu=native -mattr=+a``.
+            ``llvm -mcpu=native -mattr=+a``. After the name of a GPU, ``-arch`` names architectures
+            of GPUs; all else is said of the CPU beside it.
         mcpu: LLVM's name of the CPU, or ``native``. Without it ``llvm`` means CPUs of the last
             fifteen years (x86-64-v2) or any 64-bit Arm.
         mattr: features to add or leave out, ``+a,-b`` or a list of such words.
@@ -65,6 +69,11 @@ def get_machine(
         TargetError: a name is unknown or the machine is not supported.
     """
     kind, options = _split(target)
+    if kind in cuda.NAMED:
+        archs, precision = options.pop("-arch", None), options.pop("-precision", None)
+        words = [cuda.NAMED[kind].host, *(f"{k}={v}" for k, v in options.items())]
+        beside = get_machine(" ".join(words), mcpu=mcpu, mattr=mattr, mtriple=mtriple, libc=libc)
+        return cuda.gpu(kind, beside, archs, precision)
     mcpu = options.get("-mcpu", mcpu)
     mtriple = options.get("-mtriple", mtriple)
     words = [] if mattr is None else [mattr] if isinstance(mattr, str) else list(mattr)
@@ -105,9 +114,10 @@ def _split(target: str) -> tuple[str, dict[str, str]]:
     rest = iter(words[1:])
     for word in rest:
         name, equals, value = word.partition("=")
-        if name not in _OPTIONS:
+        known = _GPU_OPTIONS if words[0] in cuda.NAMED else _OPTIONS
+        if name not in known:
             raise TargetError(
-                f'target "{target}": unknown option "{name}"; options: {", ".join(_OPTIONS)}'
+                f'target "{target}": unknown option "{name}"; options: {", ".join(known)}'
             )
         value = value if equals else next(rest, "")
         if not value:

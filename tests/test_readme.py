@@ -65,7 +65,7 @@ def test_make_targets_named_in_the_text_exist() -> None:
 
 
 def test_python_names_exist() -> None:
-    (code,) = blocks("README.md", "python")
+    code = "".join(blocks("README.md", "python"))
     for node in ast.walk(ast.parse(code)):
         match node:
             case ast.Attribute(value=ast.Name(id="rten_aot"), attr=name):

@@ -18,7 +18,7 @@ def readme(kit: Kit) -> str:
 # {kit.library}
 
 A model, compiled by {kit.maker} for {target["triple"]}. {_cpu(kit)}
-Copy the folder to the machine that is to run it; nothing of it needs to be installed.
+{_gpu(kit)}Copy the folder to the machine that is to run it; nothing of it needs to be installed.
 
 | file | what it is |
 |---|---|
@@ -51,7 +51,7 @@ python3 {LOADER} time {kit.library} --threads 1 --seconds 5
 
 - Threads: the physical cores that the process may use, unless `num_threads`, `--threads` or
   `RTEN_AOT_NUM_THREADS` says otherwise.
-- Memory: weights are pages of the file, read when they are first used. Intermediate results take
+- Memory: {_weights(kit)}. Intermediate results take
   {memory}.
 - Errors: C functions return a code, and `{kit.prefix}_error()` the text; Python raises
   `ModelLoadError`, `InputError` or `ModelRunError`.
@@ -65,6 +65,22 @@ def _cpu(kit: Kit) -> str:
         return f"It takes the first of these that the CPU can run: {levels}."
     features = ", ".join(target["features"])
     return f"Its CPU must have the features {features}." if features else "Any such CPU will do."
+
+
+def _gpu(kit: Kit) -> str:
+    if kit.metadata["target"].get("kind") != "cuda":
+        return ""
+    archs = ", ".join(kit.metadata["target"]["archs"])
+    return (
+        f"It runs on NVIDIA GPUs: {archs}, and later ones. That takes NVIDIA's driver, no CUDA "
+        "toolkit.\n"
+    )
+
+
+def _weights(kit: Kit) -> str:
+    if kit.metadata["target"].get("kind") == "cuda":
+        return "weights are copied to the GPU once, for all handles there"
+    return "weights are pages of the file, read when they are first used"
 
 
 def _tensors(kit: Kit) -> str:

@@ -13,7 +13,7 @@ from rten_aot.options import LIBCS, OPT_LEVELS, SUFFIXES, WEIGHTS, Emit, Libc, W
 EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
 
 # Options of LLVM's tools and TVM's target strings, which have one dash.
-TARGET_OPTIONS = ("mcpu", "mattr", "mtriple", "arch")
+TARGET_OPTIONS = ("mcpu", "mattr", "mtriple", "arch", "precision")
 
 
 def add_compile_options(parser: Parser, *, target: str) -> None:
@@ -30,7 +30,19 @@ def add_compile_options(parser: Parser, *, target: str) -> None:
     add("-mcpu", metavar="CPU", help='the CPU to build for; "native" is this machine\'s')
     add("-mattr", metavar="+A,-B", action="append", help="CPU features to add or leave out")
     add("-mtriple", metavar="TRIPLE", help="the system to build for, as LLVM names it")
-    add("-arch", metavar="ARCH", help="the GPU architecture to build for")
+    add(
+        "-arch",
+        metavar="ARCHS",
+        help="the GPU architectures to build for (default: sm_75,sm_80,sm_90); newer GPUs are "
+        "served as well",
+    )
+    add(
+        "-precision",
+        "--precision",
+        metavar="P",
+        help="how a GPU multiplies matrices: fp32 (default), or tf32 or fp16 in tensor cores, "
+        "faster and less exact",
+    )
     add(
         "--shape",
         metavar="NAME=1,3,h,w",

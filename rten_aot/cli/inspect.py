@@ -60,7 +60,24 @@ def _library_lines(facts: Mapping[str, Any]) -> list[str]:
         *_table_lines("versions", facts.get("versions", {})),
         *_table_lines("model", {k: v for k, v in model.items() if k != "metadata"}),
         *_table_lines("metadata", model.get("metadata", {})),
+        *_kernel_lines(facts.get("kernels", {})),
     ]
+
+
+def _kernel_lines(kernels: Mapping[str, Mapping[str, Mapping[str, int]]]) -> list[str]:
+    """What the kernels of a GPU use, by thread or (shared memory) by block."""
+    rows = [
+        (
+            name,
+            arch,
+            f"{used['registers']} registers",
+            f"{used['shared_bytes']} bytes shared",
+            f"{used['spill_stores'] + used['spill_loads']} bytes spilled",
+        )
+        for name, by_arch in kernels.items()
+        for arch, used in by_arch.items()
+    ]
+    return ["kernels:", *align(rows)] if rows else []
 
 
 def _tensor_lines(title: str, tensors: Sequence[Mapping[str, Any]]) -> list[str]:

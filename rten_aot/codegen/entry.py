@@ -15,6 +15,8 @@ from rten_aot.codegen.program import Planned, Program
 
 _WIDEST_ELEMENT = 4
 """Bytes: kernels ask no more of the caller's memory than that elements are aligned."""
+_WIDEST_ACCESS = 16
+"""Bytes that a GPU's kernels load and store at once."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def model_source(versions: Sequence[Version]) -> str:
         "num_nodes": str(len(interface.nodes)),
         "checks": checks,
         "num_checks": str(len(program.checks)),
-        "io_alignment": str(_WIDEST_ELEMENT),
+        "io_alignment": str(_alignment(interface)),
         "weights": "rten_aot_weights" if program.weight_bytes else "NULL",
     }
     own = [
@@ -98,6 +100,12 @@ def model_source(versions: Sequence[Version]) -> str:
 
 {declaration}{"".join(map(_functions, versions))}{"".join(tables.text)}
 {_descriptors(versions, [{**shared, **fields} for fields in own])}"""
+
+
+def _alignment(interface: Interface) -> int:
+    """Bytes that addresses of inputs and outputs are multiples of."""
+    of_gpu = interface.metadata["target"]["kind"] == "cuda"
+    return _WIDEST_ACCESS if of_gpu else _WIDEST_ELEMENT
 
 
 def _placed(version: Version) -> list[Planned]:

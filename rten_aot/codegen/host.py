@@ -179,6 +179,18 @@ class _MainEmitter:
                 return self._copy(place, self._address(source), size)
             case ir.Loop():
                 return self._loop(step)
+            case ir.Reserve(storage):
+                return self._reserve(storage)
+            case ir.Upload(target, source, size) | ir.Download(target, source, size):
+                way = "upload" if isinstance(step, ir.Upload) else "download"
+                copied = (self._address(target), self._address(source), size)
+                return [tirx.Evaluate(tirx.call_extern("int32", f"rten_cuda_{way}", *copied))]
+
+    def _reserve(self, storage: ir.HostMemory) -> list[tirx.Stmt]:
+        pointer = _pointer(f"host{len(self.dynamic)}")
+        self.dynamic[id(storage)] = pointer
+        memory = tirx.call_extern("handle", "rten_cuda_host_alloc", storage.size)
+        return [tirx.Bind(pointer, _typed(memory, "uint8")), _leave_if_failed()]
 
     def _map(self, weight: ir.Weight, size: int) -> tirx.Stmt:
         """Have the first run map all pages of a weight at once, not one fault after another."""
@@ -265,6 +277,10 @@ class _MainEmitter:
             case ir.Kept(slot):
                 place = tirx.const(slot, "int32")
                 return tirx.call_extern("handle", "rten_aot_kept", self.syms, place)
+            case ir.HostMemory():
+                return self.dynamic[id(storage)]
+            case ir.HostWeight(offset):
+                return _at(tirx.call_extern("handle", "rten_cuda_host_weights"), offset)
             case ir.Planned() if storage.home is not None:
                 return self._address(storage.home)
             case ir.Planned() if storage.dynamic:

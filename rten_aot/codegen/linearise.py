@@ -22,6 +22,7 @@ from rten_aot.codegen.program import (
     KernelCall,
     Loop,
     Measure,
+    Operands,
     Output,
     Planned,
     Program,
@@ -54,19 +55,25 @@ from rten_aot.targets.base import Work
 
 
 def build_program(
-    functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]
+    functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel], *, of_gpu: bool = False
 ) -> Program:
     """The host program of ``functions["main"]`` with the branches that it calls.
 
-    ``kernels`` are by the names that ``call_tir`` uses.
+    ``kernels`` are by the names that ``call_tir`` uses. In a program for a GPU, ``of_gpu``, calls
+    say what their pointers are.
     """
-    return _Linearizer(functions, kernels).build()
+    return _Linearizer(functions, kernels, of_gpu=of_gpu).build()
 
 
 class _Linearizer:
     def __init__(
-        self, functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]
+        self,
+        functions: Mapping[str, SourceFunction],
+        kernels: Mapping[str, Kernel],
+        *,
+        of_gpu: bool,
     ) -> None:
+        self._of_gpu = of_gpu
         self._functions = functions
         self._kernels = kernels
         self._clock = itertools.count()
@@ -201,12 +208,32 @@ class _Linearizer:
             self._resolved(substituted(kernel.work.bytes, actual)),
         )
         step = KernelCall(
-            kernel.name, tuple(pointers), sizes, nodes_of(call), work, read_whole(kernel, pointers)
+            kernel.name,
+            tuple(pointers),
+            sizes,
+            nodes_of(call),
+            work,
+            read_whole(kernel, pointers),
+            self._operands(kernel, actual, len(results)),
         )
         frame.steps.append(step)
         end = len(pointers) - kernel.scratch
         outputs = pointers[end - len(results) : end]
         return outputs if several else outputs[0]
+
+    def _operands(
+        self, kernel: Kernel, actual: Mapping[tirx.Var, tirx.Expr], results: int
+    ) -> Operands | None:
+        if not self._of_gpu:
+            return None
+        buffers = [p for p in kernel.function.params if isinstance(p.ty, tirx.BufferType)]
+        sizes = [
+            product(byte_factors(str(b.ty.dtype), [substituted(d, actual) for d in b.ty.shape]))
+            for b in buffers
+        ]
+        inputs = len(buffers) - results - kernel.scratch
+        resolved = tuple(map(self._resolved, sizes))
+        return Operands(inputs, kernel.scratch, resolved, on_host=kernel.launches is None)
 
     def _cond(self, call: relax.Call, frame: Frame) -> list[Storage]:
         attrs = attrs_of(call)

@@ -36,6 +36,7 @@ _FUNCTIONS = ("create", "destroy", "error", "metadata", "run")
 _PROFILE_FUNCTIONS = ("peak", "profile")
 _PROFILE_MACRO = "-DRTEN_PROFILE"
 _LEVELS_MACRO = "-DRTEN_LEVELS"
+_CUDA_MACRO = "-DRTEN_CUDA"
 
 Form: TypeAlias = Literal["library", "object", "archive"]
 """A library to load (for WebAssembly a module), or an object to link, alone or in an archive."""
@@ -67,6 +68,7 @@ def link(
     form: Form = "library",
     profile: bool = False,
     levels: bool = False,
+    cuda: bool = False,
 ) -> None:
     """Link a model's objects, its generated C text and the C runtime to ``output``.
 
@@ -86,6 +88,7 @@ def link(
             the C interface and no other names. There are none for WebAssembly.
         profile: the host program times its steps; the C interface has two functions more.
         levels: the generated C text has a descriptor for each of several CPUs.
+        cuda: the generated C text has the tables of kernels for NVIDIA GPUs.
 
     Raises:
         LinkError: the linker is not installed, or failed, or cannot do this for the triple.
@@ -106,7 +109,8 @@ def link(
         zig = _Zig(platform, workdir)
         functions = (*_FUNCTIONS, *_PROFILE_FUNCTIONS) if profile else _FUNCTIONS
         exports = [f"{prefix}_{name}" for name in functions]
-        macros = [m for m, on in ((_PROFILE_MACRO, profile), (_LEVELS_MACRO, levels)) if on]
+        choices = ((_PROFILE_MACRO, profile), (_LEVELS_MACRO, levels), (_CUDA_MACRO, cuda))
+        macros = [macro for macro, on in choices if on]
         made = temporary if form != "archive" else workdir.resolve() / f"{prefix}.o"
         zig.compile(
             *_form_options(platform, form, workdir, soname or output.name, exports),
@@ -114,6 +118,8 @@ def link(
             *(f"-I{folder.resolve()}" for folder in (NATIVE, *include_dirs)),
             *(str(path.resolve()) for path in (*objects, *c_sources)),
             str(zig.runtime_object(prefix, macros)),
+            # Where glibc is old, what opens the driver is in a library of its own.
+            *(["-ldl"] if cuda and form == "library" else []),
             "-o",
             str(made),
         )

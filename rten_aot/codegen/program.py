@@ -13,6 +13,7 @@ from tvm import relax, tirx
 
 from rten_aot.codegen.sizes import free_sizes
 from rten_aot.targets.base import Work
+from rten_aot.targets.cuda.kernel import Launch
 
 
 @dataclass(eq=False)
@@ -71,6 +72,20 @@ class Kept(Storage):
     values: list[Storage] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class HostMemory(Storage):
+    """Memory of ``size`` bytes beside the CPU, in a program for a GPU."""
+
+    size: tirx.Expr
+
+
+@dataclass(eq=False)
+class HostWeight(Storage):
+    """The constant at ``offset`` in the weights, as the CPU reads it in a program for a GPU."""
+
+    offset: int
+
+
 @dataclass(frozen=True)
 class KernelCall:
     """One call of kernel ``name``: pointers and sizes in the order of its parameters."""
@@ -84,6 +99,22 @@ class KernelCall:
     """Known in programs that are made to be profiled."""
     read_whole: tuple[tuple[Weight, int], ...] = ()
     """Large weights that it reads from end to end, with their bytes."""
+    operands: Operands | None = None
+    """What its pointers are, in a program for a GPU."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The pointers of a call: the first ``inputs`` are read, the last ``scratch`` are work memory.
+
+    ``bytes`` are their sizes.
+    """
+
+    inputs: int
+    scratch: int
+    bytes: tuple[tirx.Expr, ...]
+    on_host: bool
+    """Whether the CPU computes the kernel."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +217,31 @@ class Loop:
     body: tuple[Step, ...]
 
 
+@dataclass(frozen=True)
+class Reserve:
+    """Allocates memory beside the CPU."""
+
+    storage: HostMemory
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Copies ``size`` bytes to the GPU."""
+
+    target: Storage
+    source: HostMemory
+    size: tirx.Expr
+
+
+@dataclass(frozen=True)
+class Download:
+    """Copies ``size`` bytes from the GPU, and waits for them."""
+
+    target: HostMemory
+    source: Storage
+    size: tirx.Expr
+
+
 Step: TypeAlias = (
     KernelCall
     | Copy
@@ -199,6 +255,9 @@ Step: TypeAlias = (
     | If
     | Append
     | Loop
+    | Reserve
+    | Upload
+    | Download
 )
 
 
@@ -220,6 +279,8 @@ class Kernel:
     scratch: int
     work: Work | None = None
     """That of one call, in the sizes of the function's parameters."""
+    launches: tuple[Launch, ...] | None = None
+    """What a GPU does in place of the function; None if the CPU computes the kernel."""
 
 
 _LARGE_WEIGHT = 1 << 18

@@ -22,7 +22,7 @@ from rten_aot.dialect.loops import (
     seq,
     static,
 )
-from rten_aot.dialect.registry import Layout, Pattern, define
+from rten_aot.dialect.registry import Layout, Pattern, define, define_on_gpu
 
 
 @define("transpose", pattern=Pattern.INJECTIVE)
@@ -223,6 +223,30 @@ def concat(*xs: te.Tensor, axis: int) -> te.Tensor:
         return _join(ins, outs[0], outer, runs)
 
     return direct([shape], list(xs), body, [str(first.dtype)], "concat")
+
+
+@define_on_gpu("concat", pattern=Pattern.INJECTIVE)
+def concat_on_gpu(*xs: te.Tensor, axis: int) -> te.Tensor:
+    """As ``concat``: each element finds the operand that it is from."""
+    starts: list[Expr] = [int64(0)]
+    for x in xs:
+        starts.append(starts[-1] + x.shape[axis])
+    shape = [*xs[0].shape[:axis], starts[-1], *xs[0].shape[axis + 1 :]]
+
+    def element(*index: Expr) -> Expr:
+        def own(k: int) -> Expr:
+            return xs[k](*index[:axis], index[axis] - starts[k], *index[axis + 1 :])
+
+        def among(first: int, last: int) -> Expr:
+            if last - first == 1:
+                return own(first)
+            middle = (first + last) // 2
+            before = among(first, middle)
+            return tirx.if_then_else(index[axis] < starts[middle], before, among(middle, last))
+
+        return among(0, len(xs))
+
+    return te.compute(shape, element, name="concat")
 
 
 def _join(

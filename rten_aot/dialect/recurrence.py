@@ -57,6 +57,26 @@ class Walk:
         """``body`` for each hidden unit."""
         return contiguous(self.hidden, LANES, body)
 
+    def lanes(self, body: Callable[[Expr], Stmt]) -> Stmt:
+        """``body`` for each unit of a block."""
+        return vector(LANES, body)
+
+    def assign(self, value: Callable[[Expr], Expr], store: Callable[[Expr, Expr], Stmt]) -> Stmt:
+        """``store(lane, value(lane))`` for each unit of a block."""
+        return vector_store(LANES, value, store)
+
+    def sums(self, name: str, gates: int) -> Accumulators:
+        """Sums for the gates of a block."""
+        return Accumulators(self, name, gates)
+
+    def spread(self, rows: Expr, work: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """``body`` for each direction and batch entry, shared out to threads."""
+        return parallel(rows, work, body)
+
+    def wait(self) -> Stmt | None:
+        """What lets threads see what the others of a row have stored, if there are any."""
+        return None
+
     def column(self, at: Step, unit: Expr, gates: int) -> Expr:
         """Where ``projected`` holds the first gate of a block."""
         return (at.direction * self.blocks + unit) * int64(gates * LANES)
@@ -119,13 +139,14 @@ class Walk:
                 length.declare,
                 count(b, length),
                 begin(d, b),
+                self.wait(),
                 loop(self.steps, at, name="step"),
                 end(d, b, tirx.floormod(length.get(), int64(2))),
             )
 
         rows = self.directions * self.batch
         work = rows * self.steps * int64(self.hidden * self.hidden)
-        return parallel(rows, work, one)
+        return self.spread(rows, work, one)
 
 
 class Accumulators:
@@ -135,29 +156,37 @@ class Accumulators:
     other.
     """
 
-    def __init__(self, name: str, gates: int) -> None:
+    lanes = LANES
+    """Elements of a sum."""
+
+    def __init__(self, walk: Walk, name: str, gates: int) -> None:
+        self._walk = walk
         self._gates = gates
         self._ways = max(1, 4 // gates)
-        self._cell = Cell(name, "float32", gates * self._ways * LANES)
+        self._cell = Cell(name, "float32", gates * self._ways * self.lanes)
         self.declare = self._cell.declare
+
+    def place(self, gate: int, lane: Expr) -> Expr:
+        """Where the sum of a gate is."""
+        return int64(gate * LANES) + lane
 
     def get(self, gate: int, lane: Expr) -> Expr:
         """The sum of a gate."""
-        return self._cell.get(int64(gate * LANES) + lane)
+        return self._cell.get(self.place(gate, lane))
 
     def set(self, gate: int, lane: Expr, value: Expr) -> Stmt:
         """Assign to one element of a gate."""
-        return self._cell.set(value, int64(gate * LANES) + lane)
+        return self._cell.set(value, self.place(gate, lane))
 
     def replace(self, gate: int, value: Callable[[Expr], Expr]) -> Stmt:
         """Put ``value(lane)`` in the place of a gate's sums."""
-        return vector_store(LANES, value, lambda v, new: self.set(gate, v, new))
+        return self._walk.assign(value, lambda v, new: self.set(gate, v, new))
 
     def start(self, value: Callable[[Expr, Expr], Expr]) -> Stmt:
         """Begin with ``value(offset of the gate, lane)``."""
         return seq(
             *[
-                vector(LANES, lambda v, g=g: self.set(g, v, value(int64(g * LANES), v)))
+                self._walk.lanes(lambda v, g=g: self.set(g, v, value(int64(g * LANES), v)))
                 for g in range(self._gates)
             ]
         )
@@ -175,8 +204,7 @@ class Accumulators:
         def add(k: Expr, way: int) -> Stmt:
             return seq(
                 *[
-                    vector(
-                        LANES,
+                    self._walk.lanes(
                         lambda v, g=g: self.set(
                             way * self._gates + g,
                             v,
@@ -194,12 +222,11 @@ class Accumulators:
         whole = size // self._ways
         rest = range(whole * self._ways, size)
         return seq(
-            *[vector(LANES, lambda v, a=a: self.set(a, v, zero)) for a in more],
+            *[self._walk.lanes(lambda v, a=a: self.set(a, v, zero)) for a in more],
             loop(whole, round_, name="k"),
             *[add(int64(k), 0) for k in rest],
             *[
-                vector(
-                    LANES,
+                self._walk.lanes(
                     lambda v, a=a: self.set(
                         a % self._gates, v, self.get(a % self._gates, v) + self.get(a, v)
                     ),

@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -66,6 +66,7 @@ class OpDef:
 
 
 _OPS: dict[str, OpDef] = {}
+_ON_GPU: dict[str, OpDef] = {}
 PREFIX = "rten."
 
 
@@ -94,6 +95,21 @@ def define(
         return function
 
     return register
+
+
+def define_on_gpu(name: str, *, pattern: Pattern) -> Callable[[TeFunction], TeFunction]:
+    """Register the TE function that GPUs use for ``rten.<name>``: its results are the same."""
+
+    def register(function: TeFunction) -> TeFunction:
+        _ON_GPU[PREFIX + name] = replace(_OPS[PREFIX + name], te=function, pattern=pattern)
+        return function
+
+    return register
+
+
+def on_gpu(definition: OpDef) -> OpDef:
+    """The definition that GPUs use in place of this one, if there is another."""
+    return _ON_GPU.get(definition.name, definition)
 
 
 def call(name: str, *operands: relax.Expr, **attrs: AttrValue) -> relax.Call:

@@ -19,8 +19,7 @@ from tvm.tirx import Buffer, BufferLoad, BufferStore, Expr, Stmt
 
 from rten_aot.dialect import vector_math
 from rten_aot.dialect.direct import direct
-from rten_aot.dialect.lets import vector_store
-from rten_aot.dialect.loops import int64, seq, vector
+from rten_aot.dialect.loops import int64, seq
 from rten_aot.dialect.recurrence import LANES, Accumulators, Step, Walk
 from rten_aot.dialect.registry import Pattern, define
 from rten_aot.dialect.storage import stored
@@ -36,6 +35,7 @@ def lstm(
     hidden: int,
     reverse: bool,
     node: int,
+    walk_type: type[Walk] = Walk,
 ) -> list[te.Tensor]:
     """The tensors Y, Y_h and Y_c of LSTM and two scratch tensors.
 
@@ -44,7 +44,7 @@ def lstm(
     the second one always does. ``lengths`` are the int32 numbers of steps of each batch entry;
     outputs after them are zero.
     """
-    walk = Walk(projected, initial_h, hidden, reverse, node)
+    walk = walk_type(projected, initial_h, hidden, reverse, node)
     shapes = [walk.outputs, walk.state, walk.state, walk.two_states, walk.padded]
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
@@ -57,7 +57,7 @@ def lstm(
 
         def step(at: Step) -> Stmt:
             blocks = walk.units(lambda unit: _lstm_block(walk, at, unit, x, weights, h, c))
-            return seq(blocks, walk.emit(y, h, at))
+            return seq(blocks, walk.wait(), walk.emit(y, h, at))
 
         def end(d: Expr, b: Expr, last: Expr) -> Stmt:
             cells = walk.row(lambda i: BufferStore(y_c, c[d, b, i], [d, b, i]))
@@ -72,7 +72,7 @@ def lstm(
 def _lstm_block(
     walk: Walk, at: Step, unit: Expr, x: Buffer, weights: Buffer, h: Buffer, c: Buffer
 ) -> Stmt:
-    gates = Accumulators("gates", 4)
+    gates = walk.sums("gates", 4)
     column = walk.column(at, unit, 4)
 
     def new_cell(v: Expr) -> Expr:
@@ -88,10 +88,8 @@ def _lstm_block(
         gates.declare,
         gates.start(lambda g, v: BufferLoad(x, [at.time, at.batch, column + g + v])),
         _add_recurrent(walk, at, unit, gates, weights, h),
-        vector_store(LANES, new_cell, lambda v, new: BufferStore(c, new, at.place(unit, v))),
-        vector_store(
-            LANES, new_state, lambda v, new: BufferStore(h, new, [at.next, *at.place(unit, v)])
-        ),
+        walk.assign(new_cell, lambda v, new: BufferStore(c, new, at.place(unit, v))),
+        walk.assign(new_state, lambda v, new: BufferStore(h, new, [at.next, *at.place(unit, v)])),
     )
 
 
@@ -105,13 +103,14 @@ def gru(
     hidden: int,
     reverse: bool,
     node: int,
+    walk_type: type[Walk] = Walk,
 ) -> list[te.Tensor]:
     """GRU with ``linear_before_reset``: Y, Y_h and a scratch tensor, as of ``lstm``.
 
     Gates are in the order update, reset, hidden. ``recurrent_bias`` [directions, blocks * LANES] is
     that of the hidden gate, which the reset gate scales; all others are in ``projected``.
     """
-    walk = Walk(projected, initial_h, hidden, reverse, node)
+    walk = walk_type(projected, initial_h, hidden, reverse, node)
     shapes = [walk.outputs, walk.state, walk.two_states]
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
@@ -120,7 +119,7 @@ def gru(
 
         def step(at: Step) -> Stmt:
             blocks = walk.units(lambda unit: _gru_block(walk, at, unit, x, weights, bias, h))
-            return seq(blocks, walk.emit(y, h, at))
+            return seq(blocks, walk.wait(), walk.emit(y, h, at))
 
         return walk.run(
             y,
@@ -137,7 +136,7 @@ def gru(
 def _gru_block(
     walk: Walk, at: Step, unit: Expr, x: Buffer, weights: Buffer, bias: Buffer, h: Buffer
 ) -> Stmt:
-    gates = Accumulators("gates", 3)
+    gates = walk.sums("gates", 3)
     column = walk.column(at, unit, 3)
 
     def projected(gate: int, v: Expr) -> Expr:
@@ -152,13 +151,13 @@ def _gru_block(
 
     return seq(
         gates.declare,
-        vector(LANES, lambda v: gates.set(0, v, projected(0, v))),
-        vector(LANES, lambda v: gates.set(1, v, projected(1, v))),
-        vector(LANES, own_bias),
+        walk.lanes(lambda v: gates.set(0, v, projected(0, v))),
+        walk.lanes(lambda v: gates.set(1, v, projected(1, v))),
+        walk.lanes(own_bias),
         _add_recurrent(walk, at, unit, gates, weights, h),
         gates.replace(2, candidate),
         gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
-        vector(LANES, lambda v: _blend(h, at, unit, v, gates.get(0, v), gates.get(2, v))),
+        walk.lanes(lambda v: _blend(h, at, unit, v, gates.get(0, v), gates.get(2, v))),
     )
 
 
@@ -172,13 +171,14 @@ def gru_reset_first(
     hidden: int,
     reverse: bool,
     node: int,
+    walk_type: type[Walk] = Walk,
 ) -> list[te.Tensor]:
     """GRU without ``linear_before_reset``: Y, Y_h and three scratch tensors, as of ``lstm``.
 
     ``recurrent`` are the weights of the update and reset gates, ``recurrent_hidden`` those of the
     hidden gate, which multiply the state that has been reset.
     """
-    walk = Walk(projected, initial_h, hidden, reverse, node)
+    walk = walk_type(projected, initial_h, hidden, reverse, node)
     shapes = [walk.outputs, walk.state, walk.two_states, walk.padded, walk.padded]
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
@@ -192,7 +192,13 @@ def gru_reset_first(
             def candidates(unit: Expr) -> Stmt:
                 return _candidate_block(walk, at, unit, x, hidden_weights, h, update, reset)
 
-            return seq(walk.units(gates), walk.units(candidates), walk.emit(y, h, at))
+            return seq(
+                walk.units(gates),
+                walk.wait(),
+                walk.units(candidates),
+                walk.wait(),
+                walk.emit(y, h, at),
+            )
 
         return walk.run(
             y,
@@ -217,7 +223,7 @@ def _reset_block(
     reset: Buffer,
 ) -> Stmt:
     """Fill ``update`` with that gate, ``reset`` with the state that the reset gate lets through."""
-    gates = Accumulators("gates", 2)
+    gates = walk.sums("gates", 2)
     column = walk.column(at, unit, 3)
 
     def passed(v: Expr) -> Expr:
@@ -228,8 +234,8 @@ def _reset_block(
         gates.start(lambda g, v: BufferLoad(x, [at.time, at.batch, column + g + v])),
         _add_recurrent(walk, at, unit, gates, weights, h),
         gates.replace(0, lambda v: vector_math.sigmoid(gates.get(0, v))),
-        vector(LANES, lambda v: BufferStore(update, gates.get(0, v), at.place(unit, v))),
-        vector_store(LANES, passed, lambda v, new: BufferStore(reset, new, at.place(unit, v))),
+        walk.lanes(lambda v: BufferStore(update, gates.get(0, v), at.place(unit, v))),
+        walk.assign(passed, lambda v, new: BufferStore(reset, new, at.place(unit, v))),
     )
 
 
@@ -243,7 +249,7 @@ def _candidate_block(
     update: Buffer,
     reset: Buffer,
 ) -> Stmt:
-    candidate = Accumulators("candidate", 1)
+    candidate = walk.sums("candidate", 1)
     column = walk.column(at, unit, 3) + int64(2 * LANES)
 
     def blend(v: Expr) -> Stmt:
@@ -259,7 +265,7 @@ def _candidate_block(
             lambda k, _, v: stored(BufferLoad(weights, [at.direction, unit, k, v])),
         ),
         candidate.replace(0, lambda v: vector_math.tanh(candidate.get(0, v))),
-        vector(LANES, blend),
+        walk.lanes(blend),
     )
 
 

@@ -71,6 +71,13 @@ enum {
   RTEN_AOT_RUN_FAILED = 4 /* the model failed at run time, e.g. an index out of range */
 };
 
+/* rten_aot_options.flags. */
+enum {
+  /* GPU artifacts: runs that repeat the addresses and shapes of the run before are recorded as a
+     CUDA graph and replayed. It pays where kernels are short; each change is recorded anew. */
+  RTEN_AOT_CUDA_GRAPH = 1
+};
+
 typedef struct rten_aot_model rten_aot_model;
 
 /* NULL or all zero means defaults; otherwise set struct_size = sizeof(rten_aot_options). */
@@ -79,13 +86,17 @@ typedef struct {
   /* 0 = RTEN_AOT_NUM_THREADS if set, else the physical cores this process may use. */
   int32_t num_threads;
   int32_t device_id; /* GPU artifacts; 0 on CPUs */
-  uint32_t flags;    /* none defined yet: 0 */
+  uint32_t flags;    /* GPU artifacts: RTEN_AOT_CUDA_GRAPH; 0 on CPUs */
   /* Of random operators; 0 = a different one for every handle (in WebAssembly, the same ones for
      every instance of a module). */
   uint64_t seed;
-  void *stream;      /* GPU artifacts; NULL on CPUs */
+  /* GPU artifacts: the CUstream to work in. A run that uses no memory of the host, of a model that
+     reads nothing there, then returns before its results are ready. NULL = one of the handle's
+     own, whose runs wait for their results; NULL on CPUs. */
+  void *stream;
   /* Memory for intermediate results, 64-byte aligned, used by this handle alone while it lives;
-     its size is "sizes"."workspace" of the metadata. NULL = the library allocates. */
+     its size is "sizes"."workspace" of the metadata. On GPUs it is there. NULL = the library
+     allocates. */
   void *workspace;
   uint64_t workspace_bytes;
 } rten_aot_options;
@@ -104,7 +115,8 @@ typedef struct {
  * CPUs, "target"."levels" names them; after rten_aot_create "target"."level" is the one in use. */
 const char *rten_aot_metadata(void);
 
-/* Makes a handle. Fails with RTEN_AOT_UNSUPPORTED_DEVICE when the CPU lacks a needed feature. */
+/* Makes a handle. Fails with RTEN_AOT_UNSUPPORTED_DEVICE when the CPU lacks a needed feature, or
+ * when there is no NVIDIA driver, no such GPU, or no code for it. */
 int32_t rten_aot_create(const rten_aot_options *options, rten_aot_model **out);
 
 /* Runs the model. Tensors come in the metadata's order.
@@ -115,7 +127,11 @@ int32_t rten_aot_create(const rten_aot_options *options, rten_aot_model **out);
  * until this handle's next run, to which the struct may be passed again as it is. Otherwise dtype
  * and shape must be right and the result is written to data; that memory must overlap no input
  * and no other output. A failed run leaves the structs as they were (memory given by the caller
- * may be partly written). */
+ * may be partly written).
+ * GPU artifacts: each tensor may be in the host's memory or (kDLCUDA, kDLCUDAManaged) on the
+ * handle's GPU, where it is used in place if it is 16-byte aligned. Where an output's data is NULL
+ * its device type says where the model is to leave it: on the GPU for kDLCUDA, else on the host.
+ * Handles for GPUs cannot be used in a forked child. */
 int32_t rten_aot_run(rten_aot_model *model, const DLTensor *inputs, int32_t num_inputs,
                      DLTensor *outputs, int32_t num_outputs);
 
@@ -138,7 +154,8 @@ int32_t rten_aot_profile(rten_aot_model *model, rten_aot_step *steps, int32_t nu
 
 /* Measures what the machine can do at best with the handle's threads, in some milliseconds: single
  * precision operations in a second where bytes is 0, else the bytes that are read and written in a
- * second by copying inside so much memory. Not while the handle runs. */
+ * second by copying inside so much memory. Of a GPU the operations are those that its clock and
+ * number of multiprocessors stand for. Not while the handle runs. */
 int32_t rten_aot_peak(rten_aot_model *model, int64_t bytes, double *per_second);
 
 #ifdef __cplusplus

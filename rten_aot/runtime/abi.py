@@ -19,6 +19,14 @@ RUN_FAILED: Final = 4
 
 CPU: Final = 1
 """kDLCPU."""
+CUDA: Final = 2
+"""kDLCUDA."""
+CUDA_MANAGED: Final = 13
+"""kDLCUDAManaged."""
+CUDA_GRAPH: Final = 1
+"""RTEN_AOT_CUDA_GRAPH, of the options' flags."""
+LEGACY_STREAM: Final = 1
+"""The name of CUDA's default stream."""
 
 DTYPES: Final = {"int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "float32": (2, 32)}
 """DLPack's code and bits of the data types that models have."""

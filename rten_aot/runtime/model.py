@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-import math
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
 
 from rten_aot.runtime import abi
+from rten_aot.runtime.device import Borrowed, DeviceArray, is_on_gpu
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
 from rten_aot.runtime.inputs import Array, convert, is_plain
 from rten_aot.runtime.library import Library
+from rten_aot.runtime.outputs import View, target_of
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,13 @@ class Profile:
 
 
 def load(
-    path: str | os.PathLike[str], num_threads: int | None = None, *, seed: int | None = None
+    path: str | os.PathLike[str],
+    num_threads: int | None = None,
+    *,
+    seed: int | None = None,
+    device: int = 0,
+    stream: int | None = None,
+    cuda_graph: bool = False,
 ) -> Model:
     """Load a library that ``rten-aot compile`` wrote.
 
@@ -61,16 +70,25 @@ def load(
         num_threads: how many threads a run may use; by default ``RTEN_AOT_NUM_THREADS`` if it is
             set, else the physical cores that this process may use.
         seed: of random operators; by default every load gives other values.
+        device: the GPU to use, of models for GPUs.
+        stream: the CUDA stream that they work in: ``cuda_stream`` of PyTorch's streams, ``ptr`` of
+            CuPy's. Runs that use no memory of the host then do not wait for their results.
+            By default the model has a stream of its own, and every run waits.
+        cuda_graph: whether runs that repeat addresses and shapes are recorded and replayed as a
+            graph, which pays where kernels are short.
 
     Raises:
         ModelLoadError: the file is no compiled model, or this machine cannot run it.
-        ValueError: ``num_threads`` or ``seed`` is out of range.
+        ValueError: ``num_threads``, ``seed`` or ``device`` is out of range.
     """
     if num_threads is not None and num_threads < 1:
         raise ValueError(f"num_threads is {num_threads}, expected 1 or more")
     if seed is not None and not 0 < seed < 1 << 64:
         raise ValueError(f"seed is {seed}, expected 1 to 2**64 - 1")
-    return Model(Library(path), num_threads or 0, seed or 0)
+    if device < 0:
+        raise ValueError(f"device is {device}, expected 0 or more")
+    flags = abi.CUDA_GRAPH if cuda_graph else 0
+    return Model(Library(path), num_threads or 0, seed or 0, device, stream, flags)
 
 
 class Model:
@@ -82,14 +100,26 @@ class Model:
     A model is closed when it is no longer used, by ``close``, or at the end of a ``with`` block.
     """
 
-    def __init__(self, library: Library, num_threads: int, seed: int) -> None:
+    def __init__(
+        self,
+        library: Library,
+        num_threads: int,
+        seed: int,
+        device: int,
+        stream: int | None,
+        flags: int,
+    ) -> None:
         self._handle = ctypes.c_void_p()
         self._library = library
         self._lock = threading.Lock()
+        # The default stream is 0 for most, but that asks for none here.
+        self.stream = (stream or abi.LEGACY_STREAM) if stream is not None else None
+        self.runs = 0
         try:
             self.inputs = _infos(library, "inputs")
             self.outputs = _infos(library, "outputs")
-            self._create(num_threads, seed)
+            self._on_gpu = library.metadata.get("target", {}).get("kind") == "cuda"
+            self._create(num_threads, seed, device, flags)
         except BaseException:
             library.close()
             raise
@@ -102,15 +132,22 @@ class Model:
             code, bits = abi.DTYPES[info.dtype]
             tensor.device = abi.DLDevice(abi.CPU, 0)
             tensor.dtype = abi.DLDataType(code, bits, 1)
+        self._host_form = (abi.DLTensor * len(self.inputs))(*self._in)
         self._out = (abi.DLTensor * len(self.outputs))()
         self._views = [
-            _View(tensor, info) for tensor, info in zip(self._out, self.outputs, strict=True)
+            View(tensor, info.dtype, info.shape)
+            for tensor, info in zip(self._out, self.outputs, strict=True)
         ]
         _models.add(self)
 
-    def _create(self, num_threads: int, seed: int) -> None:
+    def _create(self, num_threads: int, seed: int, device: int, flags: int) -> None:
         options = abi.Options(
-            struct_size=ctypes.sizeof(abi.Options), num_threads=num_threads, seed=seed
+            struct_size=ctypes.sizeof(abi.Options),
+            num_threads=num_threads,
+            seed=seed,
+            device_id=device,
+            flags=flags,
+            stream=self.stream,
         )
         code = self._library.create(ctypes.byref(options), ctypes.byref(self._handle))
         if code != abi.OK:
@@ -125,23 +162,39 @@ class Model:
         """
         return self._library.metadata
 
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+    def run(
+        self,
+        inputs: Mapping[str, object],
+        *,
+        outputs: Mapping[str, object] | None = None,
+        on_device: bool = False,
+    ) -> dict[str, Any]:
         """Run the model on inputs by name; returns new arrays by output name, in the graph's order.
 
         Anything that ``numpy.asarray`` takes is an input. Python numbers adopt the input's data
-        type; int64 and bool arrays are taken for int32 when every value fits.
+        type; int64 and bool arrays are taken for int32 when every value fits. Models for GPUs also
+        take arrays there as they are: those with ``__dlpack__``, as PyTorch's and CuPy's.
+
+        Args:
+            inputs: all of them.
+            outputs: arrays that results are written to, in place of new ones: NumPy's, or for
+                models for GPUs also those with ``__dlpack__``. They overlap no other array.
+            on_device: whether the other results are left on the GPU, as ``DeviceArray``.
 
         Raises:
-            InputError: an input is missing, unknown, or does not fit.
+            InputError: an input is missing, unknown, or does not fit; or an array of ``outputs``.
             ModelRunError: the model failed at run time, memory ran out, or the model is closed.
+            ValueError: ``on_device`` is set, but the model runs on the CPU.
         """
+        if on_device and not self._on_gpu:
+            raise ValueError("on_device is set, but this model runs on the CPU")
         try:
             values = [inputs[info.name] for info in self.inputs]
         except (KeyError, TypeError, IndexError):
             values = []
         if len(values) != len(self.inputs) or len(inputs) != len(values):
             raise self._wrong_names(inputs)
-        results = self._run(values)
+        results = self._run(values, outputs or _NOTHING, on_device=on_device)
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
     def __call__(self, *inputs: object) -> tuple[Array, ...]:
@@ -198,19 +251,62 @@ class Model:
         if not self._handle:
             raise ModelRunError(f"{self._library.path}: the model is closed")
 
-    def _run(self, values: Sequence[object]) -> list[Array]:
+    def _run(
+        self,
+        values: Sequence[object],
+        targets: Mapping[str, object] = _NOTHING,
+        *,
+        on_device: bool = False,
+    ) -> list[Any]:
         with self._lock:
             self._check_open()
+            self.runs += 1
             # They must live until the call returns, and temporary ones have no other owner.
-            arrays = [self._set_input(i, value) for i, value in enumerate(values)]
-            code = self._library.run(self._handle, self._in, len(arrays), self._out, len(self._out))
-            if code == abi.OK:
+            held = [self._set_input(i, value) for i, value in enumerate(values)]
+            out = self._out
+            if self._on_gpu:
+                for tensor in out:
+                    tensor.device.device_type = abi.CUDA if on_device else abi.CPU
+            if targets:
+                out = self._with_targets(targets, held)
+            code = self._library.run(self._handle, self._in, len(values), out, len(out))
+            if code != abi.OK:
+                kind = InputError if code == abi.BAD_ARGUMENT else ModelRunError
+                raise kind(self._library.error())
+            if not targets and not on_device:
                 return [view.copy() for view in self._views]
-            kind = InputError if code == abi.BAD_ARGUMENT else ModelRunError
-            raise kind(self._library.error())
+            return [self._result(i, out[i], targets, on_device) for i in range(len(out))]
 
-    def _set_input(self, index: int, value: object) -> Array:
+    def _with_targets(self, targets: Mapping[str, object], held: list[object]) -> Any:
+        """The structs of a call that writes some results to the caller's arrays."""
+        names = [info.name for info in self.outputs]
+        for name in targets:
+            if name not in names:
+                raise InputError(f'the model has no output "{name}"; it has {_names(self.outputs)}')
+        out = (abi.DLTensor * len(names))(*self._out)
+        for index, (name, view) in enumerate(zip(names, self._views, strict=True)):
+            if name in targets:
+                out[index], owner = target_of(name, view.dtype, targets[name], self.stream)
+                held.append(owner)
+        return out
+
+    def _result(
+        self, index: int, tensor: abi.DLTensor, targets: Mapping[str, object], on_device: bool
+    ) -> object:
+        name, view = self.outputs[index].name, self._views[index]
+        if name in targets:
+            return targets[name]
+        self._out[index] = tensor
+        return DeviceArray(self, tensor, view.dtype) if on_device else view.copy()
+
+    def _set_input(self, index: int, value: object) -> object:
         dtype = self._dtypes[index]
+        if self._on_gpu and is_on_gpu(value):
+            place = f'input "{self.inputs[index].name}"'
+            borrowed = Borrowed(place, dtype, value, self.stream)
+            self._in[index] = borrowed.tensor
+            self._in_shapes[index] = None
+            return borrowed
         if type(value) is np.ndarray and value.dtype == dtype and is_plain(value):
             array: Array = value
         else:
@@ -219,6 +315,8 @@ class Model:
         shape = array.shape
         if shape != self._in_shapes[index]:
             memory = (ctypes.c_int64 * len(shape))(*shape)
+            if self._on_gpu:  # an array there may have been here before
+                self._in[index] = self._host_form[index]
             tensor.ndim = len(shape)
             tensor.shape = ctypes.cast(memory, ctypes.POINTER(ctypes.c_int64))
             self._shape_memory[index] = memory
@@ -272,34 +370,6 @@ class Model:
             return ", ".join(f"{i.name}: {i.dtype} {_shape(i.shape)}" for i in infos)
 
         return f"<Model {self._library.path} ({text(self.inputs)}) -> ({text(self.outputs)})>"
-
-
-class _View:
-    """An output in the model's memory, which usually stays the same from run to run."""
-
-    def __init__(self, tensor: abi.DLTensor, info: TensorInfo) -> None:
-        self._tensor = tensor
-        self._dtype = np.dtype(info.dtype)
-        self._ndim = len(info.shape)
-        self._fixed = all(isinstance(size, int) for size in info.shape)
-        self._address: int | None = None
-        self._shape: tuple[int, ...] = ()
-        self._array: Array = np.empty(0, self._dtype)
-
-    def copy(self) -> Array:
-        address = self._tensor.data
-        if address != self._address or not self._fixed:
-            shape = tuple(self._tensor.shape[: self._ndim])
-            if address != self._address or shape != self._shape:
-                self._map(address, shape)
-        array: Array = self._array.copy()
-        return array
-
-    def _map(self, address: int, shape: tuple[int, ...]) -> None:
-        size = math.prod(shape) * self._dtype.itemsize
-        memory = memoryview((ctypes.c_char * size).from_address(address))
-        self._array = np.frombuffer(memory, self._dtype).reshape(shape)
-        self._address, self._shape = address, shape
 
 
 _models: weakref.WeakSet[Model] = weakref.WeakSet()

@@ -14,6 +14,7 @@ from tvm.ir import Expr
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.expr import i64
 from rten_aot.targets.common.problems import Problem
+from rten_aot.targets.cuda.target import Gpu
 
 _MAX_ROWS = 12
 """More rows than this need more pointers than there are integer registers."""
@@ -35,6 +36,8 @@ _MANY = 1 << 20
 def width(machine: Machine, problem: Problem) -> int:
     """Columns of a register tile for a problem; channels of a depthwise one."""
     count = problem.columns
+    if isinstance(machine, Gpu):  # one block, whose rows are aligned for loads of four elements
+        return -(-(count or 1) // 4) * 4
     match problem.kind:
         case "conv":
             return columns(machine, count or 1)
@@ -205,6 +208,8 @@ def pays_winograd(machine: Machine, out: int, channels: int, tiles: int | None) 
     longer than multiplying. ``tiles`` is None if only a run tells the sizes. The second value says
     why.
     """
+    if isinstance(machine, Gpu):
+        return False, "one product is made of tiles in registers"
     if min(out, channels) < _WINOGRAD_CHANNELS:
         return False, "too few channels for Winograd"
     weight_bytes = 16 * out * channels * 4

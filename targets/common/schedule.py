@@ -49,7 +49,7 @@ def schedule(
     attribute ``rten.scratch`` gives; ``note`` takes lines that say what was chosen, and ``decided``
     what was chosen for a convolution or matrix product.
     """
-    with _deep_recursion():
+    with deep_recursion():
         kernel = parse(func)
         if kernel is None:
             note("loops taken as they are")
@@ -67,7 +67,8 @@ def schedule(
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def deep_recursion() -> Iterator[None]:
+    """Room for walks over the deep expressions of fused operators."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:

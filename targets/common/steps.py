@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -22,6 +23,9 @@ from rten_aot.targets.common.loops import seq
 from rten_aot.targets.common.nests import At, cost, is_big, nested
 from rten_aot.targets.common.reduction import reduction_nest
 from rten_aot.targets.common.stages import Axis, Stage
+
+Made = TypeVar("Made")
+"""What a rule of its own makes of a stage: loops, or whatever a target has in their place."""
 
 _REPEATED_COST = 12
 """From this cost on a result that several steps need is stored rather than computed again."""
@@ -44,7 +48,7 @@ class Step:
         return spatial_nest(ctx, self.stages, self.storages, prefix, parallel=parallel)
 
 
-def plan(ctx: Context, anchor: Callable[[Stage], Stmt | None]) -> list[Step | Stmt]:
+def plan(ctx: Context, anchor: Callable[[Stage], Made | None]) -> list[Step | Made]:
     """The steps in order; afterwards everything they store counts as in memory.
 
     ``anchor`` gives the loops of a stage that a rule of its own computes, or None.
@@ -52,15 +56,15 @@ def plan(ctx: Context, anchor: Callable[[Stage], Stmt | None]) -> list[Step | St
     return _Planner(ctx, anchor).run()
 
 
-class _Planner:
-    def __init__(self, ctx: Context, anchor: Callable[[Stage], Stmt | None]) -> None:
+class _Planner(Generic[Made]):
+    def __init__(self, ctx: Context, anchor: Callable[[Stage], Made | None]) -> None:
         self._ctx = ctx
         self._kernel = ctx.kernel
         self._outputs = set(ctx.kernel.outputs)
         self._anchor = anchor
 
-    def run(self) -> list[Step | Stmt]:
-        steps: list[Step | Stmt] = []
+    def run(self) -> list[Step | Made]:
+        steps: list[Step | Made] = []
         for stage in self._kernel.stages:
             if stage.buffer in self._ctx.done or stage.is_part:
                 continue
@@ -72,7 +76,7 @@ class _Planner:
                 steps.append(self._spatial([stage]))
         return steps
 
-    def _reduction(self, stage: Stage) -> Step | Stmt:
+    def _reduction(self, stage: Stage) -> Step | Made:
         loops = self._anchor(stage)
         if loops is not None:
             return loops
@@ -179,7 +183,7 @@ def emit(ctx: Context, steps: Sequence[Step | Stmt]) -> Stmt:
     """Loops for the steps."""
     nests = [s for s in steps if isinstance(s, Step)]
     if len(nests) == len(steps) and len(nests) > 1:
-        rows = _common_rows(ctx, nests)
+        rows = common_rows(ctx, nests)
         if rows:
             ctx.note(f"{len(nests)} nests in one loop over {len(rows)} common axes")
             return _row_loop(ctx, nests, rows)
@@ -205,8 +209,8 @@ def _row_loop(ctx: Context, steps: Sequence[Step], rows: Sequence[Axis]) -> Stmt
     )
 
 
-def _common_rows(ctx: Context, steps: Sequence[Step]) -> list[Axis]:
-    """The outermost axes that all steps share.
+def common_rows(ctx: Context, steps: Sequence[Step], least: int = 4) -> list[Axis]:
+    """The outermost axes that all steps share; none if they have fewer than ``least`` points.
 
     No step reads what another one stores for different values of them.
     """
@@ -225,7 +229,7 @@ def _common_rows(ctx: Context, steps: Sequence[Step]) -> list[Axis]:
         count = min(count, _leading(ctx, step, first, intermediate))
     rows = list(first[:count])
     extents = [constant_int(a.extent) for a in rows]
-    if all(e is not None for e in extents) and math.prod(e or 0 for e in extents) < 4:
+    if all(e is not None for e in extents) and math.prod(e or 0 for e in extents) < least:
         return []
     return [Axis(ctx.loops.var(a.var.name, a.extent), a.extent) for a in rows]
 

@@ -143,3 +143,12 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError), new_files(tmp_path / "file"):
         pass
+
+
+def test_readme_of_a_model_for_gpus() -> None:
+    facts = metadata([], [tensor("y", "float32")])
+    assert "NVIDIA" not in texts("libmodel.so", "rten_aot", facts)["README.md"]
+    facts["target"].update(kind="cuda", archs=["sm_80", "sm_90"])
+    text = texts("libmodel.so", "rten_aot", facts)["README.md"]
+    assert "It runs on NVIDIA GPUs: sm_80, sm_90, and later ones." in text
+    assert "- Memory: weights are copied to the GPU once" in text

@@ -140,8 +140,8 @@ def test_warnings_are_shown(command: Command, driver: FakeDriver) -> None:
         ("--emit rlax", 'argument --emit: "rlax" is not known; did you mean "relax"?'),
         (
             "--emit x86",
-            'argument --emit: "x86" is not known; choose from relax, tir, llvm, asm, obj, static, '
-            "header",
+            'argument --emit: "x86" is not known; choose from relax, tir, llvm, asm, cuda, obj, '
+            "static, header",
         ),
         (
             "--target wasm32 --bundle d",

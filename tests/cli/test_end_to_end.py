@@ -20,6 +20,7 @@ MARKS = {
     "tir": "T.prim_func",
     "llvm": "define ",
     "asm": ".text",
+    "cuda": "__global__",
     "header": "rten_aot_run",
 }
 
@@ -79,7 +80,9 @@ def test_inspect(command: Command, folder: Path) -> None:
 @pytest.mark.parametrize("emit", EMITS)
 def test_emit(command: Command, folder: Path, emit: str) -> None:
     model = folder / "digits.rten"
-    done = command("compile", model, "--emit", emit, "-o", folder / f"out.{emit}", "-O1")
+    target = "cuda" if emit == "cuda" else "llvm"
+    words = "--target", target, "--emit", emit, "-o", folder / f"out.{emit}", "-O1"
+    done = command("compile", model, *words)
     assert (done.code, done.out, done.err) == (0, "", "")
     written = (folder / f"out.{emit}").read_bytes()
     if emit == "obj":

@@ -55,6 +55,7 @@ CONTENT: dict[Emit, Callable[[bytes], None]] = {
     "tir": text_with("@T.prim_func", "def rten_main(", "def rten_prepare("),
     "llvm": text_with("i32 @rten_main(", "target triple"),
     "asm": text_with("rten_main:", ".text"),
+    "cuda": text_with('extern "C" __global__ void', "rten_cuda_failure"),
     "header": text_with("int32_t rten_aot_run(rten_aot_model *model"),
 }
 
@@ -69,7 +70,8 @@ def test_stages(source: Path, emit: Emit, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         out = tmp_path / name / "out"
-        made.append(rten_aot.compile(source, out, target=NATIVE, emit=emit).read_bytes())
+        target = "cuda" if emit == "cuda" else NATIVE
+        made.append(rten_aot.compile(source, out, target=target, emit=emit).read_bytes())
     CONTENT[emit](made[0])
     assert made[0] == made[1]
 

@@ -248,6 +248,14 @@ def test_only_what_is_packed_is_halved(level: int, folder: Path, tmp_path: Path)
     )
 
 
+def test_not_for_gpus(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as caught:
+        rten_aot.compile(folder / "net.rten", tmp_path / "net.so", weights="fp16", target="cuda")
+    assert str(caught.value) == (
+        "weights are stored in fp16 for CPUs only\nhint: for GPUs there is --precision fp16"
+    )
+
+
 def test_unknown_kinds_of_weights(folder: Path) -> None:
     with pytest.raises(CompileError) as caught:
         rten_aot.compile(folder / "net.rten", weights="int8")  # type: ignore[arg-type]

@@ -47,6 +47,11 @@ class Emulated:
     """Whether vector instructions take subnormal numbers for zero."""
     suffix: str = ".so"
 
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Variables of a program that uses a library in the folder."""
+        # Symbols are looked up at once, so that one that is missing is noticed.
+        return {"LD_LIBRARY_PATH": str(folder), "LD_BIND_NOW": "1"}
+
     def require(self) -> None:
         """Skip the test if the machine cannot be had here."""
         if shutil.which(self.qemu) is None or not Path("/usr", self.root).is_dir():
@@ -70,8 +75,8 @@ class Emulated:
         given = [inputs[spec["name"]] for spec in metadata["inputs"]]
         (folder / "in").write_bytes(b"".join(map(pack, given)))
         files = [folder / "in", folder / "out", str(len(metadata["outputs"]))]
-        # Symbols are looked up at once, so that one that is missing is noticed.
-        settings = ["-E", f"LD_LIBRARY_PATH={folder}", "-E", "LD_BIND_NOW=1"]
+        variables = self.environment(folder).items()
+        settings = [word for name, value in variables for word in ("-E", f"{name}={value}")]
         done = subprocess.run(
             [*self.command(program, *settings), *files],
             capture_output=True,

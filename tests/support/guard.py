@@ -44,8 +44,8 @@ def guarded() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for change in (
-            patch.object(build, "build_program", _program),
-            patch.object(link, "NATIVE", _native(folder)),
+            patch.object(build, "build_program", guarded_program),
+            patch.object(link, "NATIVE", guarded_native(folder)),
             # Kernels are promised no more than this, whatever the runtime's memory has.
             patch.object(link, "_COMPILE", (*link._COMPILE, "-DRTEN_ALIGNMENT=1")),
             patch.object(Model, "_run", _rehearsed(Model._run)),
@@ -54,13 +54,16 @@ def guarded() -> Iterator[None]:
         yield
 
 
-def _program(functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel]) -> Program:
-    program = build_program(functions, kernels)
+def guarded_program(
+    functions: Mapping[str, SourceFunction], kernels: Mapping[str, Kernel], **options: bool
+) -> Program:
+    """In place of ``build_program``: every buffer is allocated by itself."""
+    program = build_program(functions, kernels, **options)
     check_lifetimes(program)
     return apart(program)
 
 
-def _native(folder: Path) -> Path:
+def guarded_native(folder: Path) -> Path:
     """The C runtime, with memory that is guarded."""
     shutil.copytree(rten_aot.get_include(), folder / "include")
     native = folder / "codegen" / "native"
@@ -70,7 +73,7 @@ def _native(folder: Path) -> Path:
 
 
 def _rehearsed(run: Any) -> Any:
-    def rehearse_and_run(model: Model, values: Sequence[object]) -> Any:
+    def rehearse_and_run(model: Model, values: Sequence[object], *given: Any, **named: Any) -> Any:
         with warnings.catch_warnings():
             # Forking with threads is safe here: the child runs the model and nothing else.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -81,7 +84,7 @@ def _rehearsed(run: Any) -> Any:
         if status < 0:
             raise MemoryFaultError(f"{model!r} ended with {signal.Signals(-status).name}")
         assert status == 0, "the rehearsal failed, see its traceback"
-        return run(model, values)
+        return run(model, values, *given, **named)
 
     return rehearse_and_run
 

@@ -52,6 +52,25 @@ void rten_release(rten_block *block) {
   *block = (rten_block){NULL, 0};
 }
 
+static bool reserve_in(const rten_arena *arena, rten_block *block, int64_t bytes) {
+#ifdef RTEN_CUDA
+  if (arena->on_device) return rten_device_reserve(block, bytes);
+#endif
+  (void)arena;
+  return rten_reserve(block, bytes);
+}
+
+static void release_in(const rten_arena *arena, rten_block *block) {
+#ifdef RTEN_CUDA
+  if (arena->on_device) {
+    rten_device_release(block);
+    return;
+  }
+#endif
+  (void)arena;
+  rten_release(block);
+}
+
 void *rten_arena_alloc(rten_arena *arena, int64_t bytes) {
   if (arena->num_blocks == arena->capacity) {
     int32_t capacity = arena->capacity > 0 ? 2 * arena->capacity : 8;
@@ -62,20 +81,21 @@ void *rten_arena_alloc(rten_arena *arena, int64_t bytes) {
   }
   rten_block *block = &arena->blocks[arena->num_blocks];
   *block = (rten_block){NULL, 0};
-  if (!rten_reserve(block, bytes)) return NULL;
+  if (!reserve_in(arena, block, bytes)) return NULL;
   arena->num_blocks += 1;
   return block->data;
 }
 
 void rten_arena_reset(rten_arena *arena) {
-  for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release(&arena->blocks[i]);
+  for (int32_t i = 0; i < arena->num_blocks; ++i) release_in(arena, &arena->blocks[i]);
   arena->num_blocks = 0;
 }
 
 void rten_arena_free(rten_arena *arena) {
   rten_arena_reset(arena);
   free(arena->blocks);
-  *arena = (rten_arena){NULL, 0, 0, 0};
+  arena->blocks = NULL;
+  arena->capacity = 0;
 }
 
 /* Kernels read copies of the weights, which are in memory already. */

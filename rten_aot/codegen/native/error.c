@@ -22,6 +22,9 @@ int32_t rten_failure_error(const rten_failure *failure) {
   if (kind == RTEN_FAIL_MEMORY)
     return rten_error(RTEN_AOT_OUT_OF_MEMORY, "out of memory: %lld bytes for results of this run",
                       (long long)failure->value);
+#ifdef RTEN_CUDA
+  if (kind == RTEN_FAIL_DEVICE) return rten_cuda_run_error(rten_current);
+#endif
   if (kind == RTEN_FAIL_CHECK && failure->value >= 0 && failure->value < rten_aot_desc.num_checks)
     return rten_error(RTEN_AOT_RUN_FAILED, "%s", rten_aot_desc.checks[failure->value]);
   rten_text place = {{0}, 0};

@@ -37,6 +37,25 @@ void rten_release(rten_block *block) {
   block->bytes = 0;
 }
 
+static bool reserve_in(const rten_arena *arena, rten_block *block, int64_t bytes) {
+#ifdef RTEN_CUDA
+  if (arena->on_device) return rten_device_reserve(block, bytes);
+#endif
+  (void)arena;
+  return rten_reserve(block, bytes);
+}
+
+static void release_in(const rten_arena *arena, rten_block *block) {
+#ifdef RTEN_CUDA
+  if (arena->on_device) {
+    rten_device_release(block);
+    return;
+  }
+#endif
+  (void)arena;
+  rten_release(block);
+}
+
 static bool arena_grow(rten_arena *arena, size_t bytes) {
   enum { FIRST_BLOCK = 1 << 16 };
   if (arena->num_blocks == arena->capacity) {
@@ -48,7 +67,7 @@ static bool arena_grow(rten_arena *arena, size_t bytes) {
   }
   rten_block *block = &arena->blocks[arena->num_blocks];
   *block = (rten_block){NULL, 0};
-  if (!rten_reserve(block, (int64_t)(bytes > FIRST_BLOCK ? bytes : FIRST_BLOCK))) return false;
+  if (!reserve_in(arena, block, (int64_t)(bytes > FIRST_BLOCK ? bytes : FIRST_BLOCK))) return false;
   arena->num_blocks += 1;
   arena->used = 0;
   return true;
@@ -74,19 +93,21 @@ void rten_arena_reset(rten_arena *arena) {
   if (arena->num_blocks <= 1) return;
   size_t total = 0;
   for (int32_t i = 0; i < arena->num_blocks; ++i) total += arena->blocks[i].bytes;
-  for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release(&arena->blocks[i]);
+  for (int32_t i = 0; i < arena->num_blocks; ++i) release_in(arena, &arena->blocks[i]);
   arena->num_blocks = 0;
   (void)arena_grow(arena, total);
 }
 
 void rten_arena_free(rten_arena *arena) {
-  for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release(&arena->blocks[i]);
+  for (int32_t i = 0; i < arena->num_blocks; ++i) release_in(arena, &arena->blocks[i]);
   free(arena->blocks);
-  *arena = (rten_arena){NULL, 0, 0, 0};
+  arena->blocks = NULL;
+  arena->num_blocks = arena->capacity = 0;
+  arena->used = 0;
 }
 
 int32_t rten_aot_map(const void *data, int64_t bytes) {
-#ifdef __linux__
+#if defined(__linux__) && !defined(RTEN_CUDA)
   enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ, which glibc 2.17 does not know */
   if (rten_current->runs > 1) return 0;
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -14,6 +14,7 @@ static int64_t now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+#ifndef RTEN_CUDA /* which has its own, in cuda_profile.c */
 int32_t rten_aot_begin_step(void) {
   rten_current->step_began = now_ns();
   return 0;
@@ -28,6 +29,7 @@ int32_t rten_aot_end_step(int32_t step, int64_t flops, int64_t bytes) {
   entry->bytes += bytes;
   return 0;
 }
+#endif
 
 int64_t rten_run_begins(void) { return now_ns(); }
 
@@ -53,6 +55,7 @@ int32_t rten_aot_profile(rten_aot_model *model, rten_aot_step *steps, int32_t nu
   return RTEN_AOT_OK;
 }
 
+#ifndef RTEN_CUDA
 /* ---- peaks --------------------------------------------------------------------------------- */
 
 /* Enough independent sums to hide the latency of a multiply-add on two units, and few enough for
@@ -175,5 +178,6 @@ int32_t rten_aot_peak(rten_aot_model *model, int64_t bytes, double *per_second) 
   rten_release(&block);
   return RTEN_AOT_OK;
 }
+#endif
 
 #endif /* RTEN_PROFILE */

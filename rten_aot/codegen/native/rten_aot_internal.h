@@ -153,6 +153,37 @@ extern _Atomic(const rten_model_desc *) rten_aot_level RTEN_HIDDEN;
 extern const rten_model_desc rten_aot_desc RTEN_HIDDEN;
 #endif
 
+#ifdef RTEN_CUDA /* a library for NVIDIA GPUs: its C text is compiled with this macro */
+/* In it, rten_main and its callees get device addresses in in[], out[], workspace and weights, and
+ * from rten_aot_alloc and rten_aot_kept; rten_aot_copy copies on the device. Kernels are launched
+ * by stubs that call the functions below; other kernels run on the CPU, on memory of the host. */
+typedef struct {
+  int32_t arch;   /* 80 for sm_80 */
+  int32_t is_ptx; /* text, with a NUL at its end: for `arch` and all later ones */
+  const void *data;
+  int64_t bytes;
+} rten_cuda_image;
+
+typedef struct {
+  const rten_cuda_image *images;
+  int32_t num_images;
+  const char *const *kernels; /* names, by the index that rten_cuda_launch gets */
+  int32_t num_kernels;
+  int64_t weight_bytes; /* of rten_model_desc.weights */
+  int32_t can_fail;     /* the images have a variable rten_cuda_failure of type rten_cuda_failure */
+} rten_cuda_tables;
+
+/* The first failure of a run on the device, of which `claimed` is 0 before there is one. */
+typedef struct {
+  int32_t claimed;
+  int32_t kind; /* RTEN_FAIL_... */
+  int32_t node;
+  int64_t value;
+} rten_cuda_failure;
+
+extern const rten_cuda_tables rten_cuda_desc RTEN_HIDDEN;
+#endif
+
 /* ---- functions for generated code ---------------------------------------------------------- */
 
 /* Kinds of rten_aot_fail; rten_aot/dialect/failure.py has the same numbers. */
@@ -162,7 +193,8 @@ enum {
   RTEN_FAIL_SHAPE = 3,
   RTEN_FAIL_UNSUPPORTED = 4,
   RTEN_FAIL_MEMORY = 5, /* of the runtime itself */
-  RTEN_FAIL_CHECK = 6   /* value: index of a message in rten_model_desc.checks */
+  RTEN_FAIL_CHECK = 6,  /* value: index of a message in rten_model_desc.checks */
+  RTEN_FAIL_DEVICE = 7  /* of the runtime itself */
 };
 
 /* Records a failure of the current run; the first one wins. Any thread of the run. Returns 0. */
@@ -194,6 +226,28 @@ RTEN_HIDDEN void *rten_aot_kept(const int64_t *syms, int32_t slot);
 /* A seed for one random node: differs by node, run and handle; the same sequence of runs gives
  * the same seeds when options.seed is not 0. Never negative. */
 RTEN_HIDDEN int64_t rten_aot_seed(int32_t node);
+
+#ifdef RTEN_CUDA
+#define RTEN_CUDA_MAX_ARGUMENTS 512
+
+/* Arguments of the next launch, by position; then the launch, in the order of the handle's stream.
+ * A grid with an empty side launches nothing. After a failure nothing is launched or copied any
+ * more. Only from rten_main, as all that follow. They return 0. */
+RTEN_HIDDEN int32_t rten_cuda_pointer(int32_t index, void *address);
+RTEN_HIDDEN int32_t rten_cuda_size(int32_t index, int64_t value);
+RTEN_HIDDEN int32_t rten_cuda_launch(int32_t kernel, int64_t grid_x, int64_t grid_y, int64_t grid_z,
+                                     int64_t block_x, int64_t block_y, int64_t block_z,
+                                     int64_t shared_bytes);
+
+/* Copies between host and device; the host's memory may be used at once. */
+RTEN_HIDDEN int32_t rten_cuda_upload(void *device, const void *host, int64_t bytes);
+RTEN_HIDDEN int32_t rten_cuda_download(void *host, const void *device, int64_t bytes);
+RTEN_HIDDEN int32_t rten_cuda_host_copy(void *to, const void *from, int64_t bytes);
+
+/* Memory of the host: a piece until the next run, as of rten_aot_alloc; and the weights. */
+RTEN_HIDDEN void *rten_cuda_host_alloc(int64_t bytes);
+RTEN_HIDDEN const void *rten_cuda_host_weights(void);
+#endif
 
 #ifdef RTEN_PROFILE
 /* Around every timed step of rten_main; the operations and bytes are those of this call. Only from

@@ -53,7 +53,7 @@ static int32_t take_workspace(rten_aot_model *model, uint8_t **workspace) {
                       "the workspace has %llu bytes, inputs of these shapes need %lld",
                       (unsigned long long)model->caller_workspace_bytes, (long long)needed);
   }
-  if (!rten_reserve(&model->workspace, needed))
+  if (!rten_device_reserve(&model->workspace, needed))
     return rten_error(RTEN_AOT_OUT_OF_MEMORY, "out of memory: %lld bytes for intermediate results",
                       (long long)needed);
   *workspace = model->workspace.data;
@@ -61,12 +61,13 @@ static int32_t take_workspace(rten_aot_model *model, uint8_t **workspace) {
 }
 
 static int32_t call_main(rten_aot_model *model, uint8_t *workspace) {
-  rten_aot_model *outer = rten_current;
-  rten_current = model;
-  int32_t result = rten_aot_desc.main(model->in, model->out, model->syms, workspace,
-                                      model->offsets, rten_aot_desc.weights);
-  rten_current = outer;
-  return result;
+#ifdef RTEN_CUDA
+  rten_device_start();
+  return rten_cuda_main(model, workspace);
+#else
+  return rten_aot_desc.main(model->in, model->out, model->syms, workspace, model->offsets,
+                            rten_aot_desc.weights);
+#endif
 }
 
 static int32_t run(rten_aot_model *model, const DLTensor *inputs, DLTensor *outputs) {
@@ -75,11 +76,12 @@ static int32_t run(rten_aot_model *model, const DLTensor *inputs, DLTensor *outp
   if (code == 0) code = prepare(model);
   if (code == 0) code = take_workspace(model, &workspace);
   if (code == 0) code = rten_take_outputs(model, outputs);
-  if (code == 0) code = rten_stage_inputs(model, inputs);
   if (code != 0) return code;
-  rten_arena_reset(&model->arena);
   atomic_store_explicit(&model->failure.claimed, 0, memory_order_relaxed);
   atomic_store_explicit(&model->failure.kind, 0, memory_order_relaxed);
+  code = rten_stage_inputs(model, inputs);
+  if (code != 0) return code;
+  rten_arena_reset(&model->arena);
   model->runs += 1;
   int32_t result = call_main(model, workspace);
   if (atomic_load_explicit(&model->failure.kind, memory_order_acquire) != 0)
@@ -87,6 +89,17 @@ static int32_t run(rten_aot_model *model, const DLTensor *inputs, DLTensor *outp
   if (result != 0)
     return rten_error(RTEN_AOT_RUN_FAILED, "the model failed at run time (%d)", (int)result);
   return rten_give_outputs(model, outputs);
+}
+
+/* With the handle as that of the calling thread, and the device ready for it. */
+static int32_t run_here(rten_aot_model *model, const DLTensor *inputs, DLTensor *outputs) {
+  int32_t code = rten_device_begin(model);
+  if (code != 0) return code;
+  rten_aot_model *outer = rten_current;
+  rten_current = model;
+  code = run(model, inputs, outputs);
+  rten_current = outer;
+  return rten_device_end(model, code);
 }
 
 static int32_t check_call(const rten_aot_model *model, const DLTensor *inputs, int32_t num_inputs,
@@ -120,10 +133,10 @@ int32_t rten_aot_run(rten_aot_model *model, const DLTensor *inputs, int32_t num_
   rten_pool_after_fork();
 #ifdef RTEN_PROFILE
   int64_t began = rten_run_begins();
-  code = run(model, inputs, outputs);
+  code = run_here(model, inputs, outputs);
   rten_run_ends(model, began);
 #else
-  code = run(model, inputs, outputs);
+  code = run_here(model, inputs, outputs);
 #endif
   atomic_store_explicit(&model->running, 0, memory_order_release);
   return code;
@@ -146,10 +159,17 @@ int32_t rten_aot_fail(int32_t kind, int32_t node, int64_t value) {
 
 int32_t rten_aot_failed(void) {
   const rten_aot_model *model = rten_current;
+#ifdef RTEN_CUDA
+  if (atomic_load_explicit(&model->failure.claimed, memory_order_relaxed) == 0) {
+    rten_device_differs();
+    rten_device_failed();
+  }
+#endif
   return model != NULL && atomic_load_explicit(&model->failure.claimed, memory_order_relaxed) != 0;
 }
 
 void *rten_aot_alloc(int64_t bytes) {
+  rten_device_differs();
   void *data = rten_arena_alloc(&rten_current->arena, bytes);
   if (data == NULL) rten_aot_fail(RTEN_FAIL_MEMORY, -1, bytes);
   return data;
@@ -162,6 +182,7 @@ int32_t rten_aot_set_output(int32_t index, void *data) {
 
 int64_t rten_aot_seed(int32_t node) {
   const rten_aot_model *model = rten_current;
+  rten_device_differs();
   /* splitmix64, https://prng.di.unimi.it/splitmix64.c */
   uint64_t z = (model != NULL ? model->seed + model->runs * UINT64_C(0xd1342543de82ef95) : 0) +
                ((uint64_t)(uint32_t)node + 1) * UINT64_C(0x9e3779b97f4a7c15);

@@ -26,13 +26,28 @@ static int32_t read_options(const rten_aot_options *given, rten_aot_options *opt
   if (options->num_threads < 0 || options->num_threads > RTEN_MAX_THREADS)
     return rten_error(BAD, "options: num_threads is %d, expected 0 to %d", options->num_threads,
                       RTEN_MAX_THREADS);
+#ifdef RTEN_CUDA
+  if (options->device_id < 0)
+    return rten_error(BAD, "options: device_id is %d, expected 0 or more", options->device_id);
+#else
   if (options->device_id != 0)
     return rten_error(BAD, "options: device_id is %d, but this artifact runs on the CPU (device 0)",
                       options->device_id);
-  if (options->flags != 0)
-    return rten_error(BAD, "options: flags are 0x%x, but none are defined", options->flags);
   if (options->stream != NULL)
     return rten_error(BAD, "options: a stream is set, but this artifact runs on the CPU");
+#endif
+#ifdef RTEN_CUDA
+  /* The names of the default streams, in which graphs cannot be recorded. */
+  bool is_default = options->stream == (void *)1 || options->stream == (void *)2;
+  if ((options->flags & RTEN_AOT_CUDA_GRAPH) && is_default)
+    return rten_error(BAD, "options: graphs need another stream than the default one");
+  if ((options->flags & ~(uint32_t)RTEN_AOT_CUDA_GRAPH) != 0)
+    return rten_error(BAD, "options: flags are 0x%x, but only 0x%x is defined", options->flags,
+                      (unsigned)RTEN_AOT_CUDA_GRAPH);
+#else
+  if (options->flags != 0)
+    return rten_error(BAD, "options: flags are 0x%x, but none are defined", options->flags);
+#endif
   if ((uintptr_t)options->workspace % RTEN_ALIGNMENT != 0)
     return rten_error(BAD, "options: workspace is not aligned to %d bytes", RTEN_ALIGNMENT);
   if (options->workspace == NULL && options->workspace_bytes > 0)
@@ -77,6 +92,9 @@ static void cut_arrays(rten_aot_model *model, cutter *memory) {
   model->out = cut(memory, desc->num_outputs, sizeof(void *));
   model->in_stage = cut(memory, desc->num_inputs, sizeof(rten_block));
   model->out_own = cut(memory, desc->num_outputs, sizeof(rten_block));
+#ifdef RTEN_CUDA
+  model->out_host = cut(memory, desc->num_outputs, sizeof(rten_block));
+#endif
 #ifdef RTEN_PROFILE
   model->steps = cut(memory, desc->num_steps, sizeof(rten_aot_step));
 #endif
@@ -119,16 +137,24 @@ int32_t rten_aot_create(const rten_aot_options *given, rten_aot_model **out) {
   model->caller_workspace = options.workspace;
   model->caller_workspace_bytes = options.workspace_bytes;
   rten_pool_retain();
-  *out = model;
-  return RTEN_AOT_OK;
+  code = rten_device_create(model, &options);
+  if (code == 0)
+    *out = model;
+  else
+    rten_aot_destroy(model);
+  return code;
 }
 
 void rten_aot_destroy(rten_aot_model *model) {
   if (model == NULL) return;
+#ifdef RTEN_CUDA
+  rten_device_destroy(model);
+#else
   for (int32_t i = 0; i < rten_aot_desc.num_inputs; ++i) rten_release(&model->in_stage[i]);
   for (int32_t i = 0; i < rten_aot_desc.num_outputs; ++i) rten_release(&model->out_own[i]);
   rten_release(&model->workspace);
   rten_arena_free(&model->arena);
+#endif
   free(model);
   rten_pool_release();
 }

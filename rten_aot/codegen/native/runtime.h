@@ -2,6 +2,8 @@
 #ifndef RTEN_AOT_RUNTIME_H_
 #define RTEN_AOT_RUNTIME_H_
 
+#include <string.h>
+
 /* The only symbols that a library exports: all else is compiled with -fvisibility=hidden. */
 #pragma GCC visibility push(default)
 #include "../../include/rten_aot.h"
@@ -28,7 +30,14 @@ typedef struct {
   int32_t num_blocks;
   int32_t capacity;
   size_t used; /* of the last block */
+#ifdef RTEN_CUDA
+  bool on_device;
+#endif
 } rten_arena;
+
+#ifdef RTEN_CUDA
+#include "cuda.h"
+#endif
 
 /* The first failure of a run. */
 typedef struct {
@@ -61,6 +70,10 @@ struct rten_aot_model {
   int64_t *out_bytes;   /* num_outputs, of the current run */
   rten_block *in_stage; /* copies of inputs that are not aligned */
   rten_block *out_own;  /* outputs that the model owns, and copies of unaligned ones */
+#ifdef RTEN_CUDA
+  rten_block *out_host; /* copies of those that the caller wants to see in the host's memory */
+  rten_cuda_part cuda;
+#endif
 
   rten_block workspace;
   void *caller_workspace;
@@ -100,6 +113,93 @@ RTEN_HIDDEN void rten_release(rten_block *block);
 RTEN_HIDDEN void *rten_arena_alloc(rten_arena *arena, int64_t bytes); /* NULL: out of memory */
 RTEN_HIDDEN void rten_arena_reset(rten_arena *arena);
 RTEN_HIDDEN void rten_arena_free(rten_arena *arena);
+
+/* cuda_run.c, cuda_tensors.c: where a model's memory is that of a device. Sizes in bytes. */
+#ifdef RTEN_CUDA
+RTEN_HIDDEN bool rten_device_reserve(rten_block *block, int64_t bytes); /* contents are lost */
+RTEN_HIDDEN void rten_device_release(rten_block *block);
+/* The handle's part there; these return 0 or the code of rten_error. */
+RTEN_HIDDEN int32_t rten_device_create(rten_aot_model *model, const rten_aot_options *options);
+RTEN_HIDDEN void rten_device_destroy(rten_aot_model *model);
+/* Around a run, whose code goes in and comes out of the end; within, before rten_main, whatever may
+ * fail on the device being recorded by rten_current; and the wait for all results. */
+RTEN_HIDDEN int32_t rten_device_begin(rten_aot_model *model);
+RTEN_HIDDEN int32_t rten_device_end(rten_aot_model *model, int32_t code);
+RTEN_HIDDEN void rten_device_start(void);
+RTEN_HIDDEN int32_t rten_device_finish(void);
+/* Takes over a failure that kernels have recorded. */
+RTEN_HIDDEN void rten_device_failed(void);
+RTEN_HIDDEN int32_t rten_cuda_run_error(const rten_aot_model *model);
+/* rten_main; and what it does if another run of the same shapes may do otherwise. */
+RTEN_HIDDEN int32_t rten_cuda_main(rten_aot_model *model, uint8_t *workspace);
+RTEN_HIDDEN void rten_device_differs(void);
+/* Whether a tensor may be where it is (0 or the code of rten_error), and whether kernels reach it. */
+RTEN_HIDDEN int32_t rten_device_accepts(const rten_aot_model *model, const char *kind,
+                                        const char *name, const DLTensor *tensor);
+RTEN_HIDDEN bool rten_device_reaches(const DLTensor *tensor);
+/* Copies from and to a tensor's data. */
+RTEN_HIDDEN void rten_device_put(void *to, const DLTensor *from, const void *data, int64_t bytes);
+RTEN_HIDDEN void rten_device_get(const DLTensor *to, void *data, const void *from, int64_t bytes);
+/* Memory of the host that the GPU copies to and from at its full speed; contents are lost. */
+RTEN_HIDDEN bool rten_cuda_reserve_pinned(rten_block *block, int64_t bytes);
+/* From the host, and to it without waiting for the copy. */
+RTEN_HIDDEN void rten_cuda_send(void *device, const void *host, int64_t bytes);
+RTEN_HIDDEN void rten_cuda_fetch(void *host, const void *device, int64_t bytes);
+/* An output that the model owns: has it copied to where the caller sees it, and tells where. */
+RTEN_HIDDEN int32_t rten_device_show(rten_aot_model *model, int32_t index, const DLTensor *tensor);
+RTEN_HIDDEN void rten_device_describe(const rten_aot_model *model, int32_t index,
+                                      DLTensor *tensor);
+#else /* The host's memory is the model's. */
+#define rten_device_reserve rten_reserve
+#define rten_device_release rten_release
+static inline int32_t rten_device_create(rten_aot_model *model, const rten_aot_options *options) {
+  (void)model, (void)options;
+  return RTEN_AOT_OK;
+}
+static inline int32_t rten_device_begin(rten_aot_model *model) {
+  (void)model;
+  return RTEN_AOT_OK;
+}
+static inline int32_t rten_device_end(rten_aot_model *model, int32_t code) {
+  (void)model;
+  return code;
+}
+static inline int32_t rten_device_finish(void) { return RTEN_AOT_OK; }
+static inline void rten_device_differs(void) {}
+static inline int32_t rten_device_accepts(const rten_aot_model *model, const char *kind,
+                                          const char *name, const DLTensor *tensor) {
+  (void)model;
+  if (tensor->device.device_type == kDLCPU || tensor->device.device_type == kDLCUDAHost)
+    return RTEN_AOT_OK;
+  return rten_error(RTEN_AOT_BAD_ARGUMENT,
+                    "%s \"%s\": expected memory of the CPU (device type 1), got device type %d",
+                    kind, name, (int)tensor->device.device_type);
+}
+static inline bool rten_device_reaches(const DLTensor *tensor) {
+  (void)tensor;
+  return true;
+}
+static inline void rten_device_put(void *to, const DLTensor *from, const void *data,
+                                   int64_t bytes) {
+  (void)from;
+  memcpy(to, data, (size_t)bytes);
+}
+static inline void rten_device_get(const DLTensor *to, void *data, const void *from,
+                                   int64_t bytes) {
+  (void)to;
+  memcpy(data, from, (size_t)bytes);
+}
+static inline int32_t rten_device_show(rten_aot_model *model, int32_t index,
+                                       const DLTensor *tensor) {
+  (void)model, (void)index, (void)tensor;
+  return RTEN_AOT_OK;
+}
+static inline void rten_device_describe(const rten_aot_model *model, int32_t index,
+                                        DLTensor *tensor) {
+  tensor->data = model->out[index];
+  tensor->device = (DLDevice){kDLCPU, 0};
+}
+#endif
 
 /* placement.c */
 RTEN_HIDDEN size_t rten_placement_bytes(int32_t num_buffers);

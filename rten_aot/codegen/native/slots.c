@@ -4,10 +4,12 @@
 
 #include "rten_aot_internal.h"
 
+#ifndef RTEN_CUDA /* which has its own, in cuda_run.c */
 int32_t rten_aot_copy(void *to, const void *from, int64_t bytes) {
   memcpy(to, from, (size_t)bytes);
   return 0;
 }
+#endif
 
 int32_t rten_aot_keep(int64_t *syms, int32_t slot, void *address) {
   syms[slot] = (int64_t)(intptr_t)address;

@@ -45,12 +45,11 @@ static bool is_compact(const DLTensor *tensor) {
 }
 
 /* What is checked alike for inputs and for outputs that the caller provides. */
-static int32_t check_form(const char *kind, const rten_tensor_spec *spec, const DLTensor *tensor) {
+static int32_t check_form(const rten_aot_model *model, const char *kind,
+                          const rten_tensor_spec *spec, const DLTensor *tensor) {
   rten_text want = {{0}, 0}, got = {{0}, 0};
-  if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
-    return rten_error(RTEN_AOT_BAD_ARGUMENT,
-                      "%s \"%s\": expected memory of the CPU (device type 1), got device type %d",
-                      kind, spec->name, (int)tensor->device.device_type);
+  int32_t code = rten_device_accepts(model, kind, spec->name, tensor);
+  if (code != 0) return code;
   DLDataType type = tensor->dtype;
   if (type.code != spec->dtype_code || type.bits != spec->dtype_bits || type.lanes != 1)
     return rten_error(RTEN_AOT_BAD_ARGUMENT, "%s \"%s\": expected %s, got %s", kind, spec->name,
@@ -120,7 +119,7 @@ int32_t rten_bind_inputs(rten_aot_model *model, const DLTensor *inputs) {
   for (int32_t i = 0; i < rten_aot_desc.num_input_symbols; ++i) model->bound_by[i] = -1;
   for (int32_t i = 0; i < rten_aot_desc.num_inputs; ++i) {
     const rten_tensor_spec *spec = &rten_aot_desc.inputs[i];
-    int32_t code = check_form("input", spec, &inputs[i]);
+    int32_t code = check_form(model, "input", spec, &inputs[i]);
     for (int32_t axis = 0; axis < spec->ndim && code == 0; ++axis) {
       if (spec->dims[axis] < 0)
         code = bind(model, &inputs[i], i, axis);
@@ -141,12 +140,13 @@ int32_t rten_stage_inputs(rten_aot_model *model, const DLTensor *inputs) {
     (void)tensor_bytes(inputs[i].shape, inputs[i].ndim, spec->dtype_bits, &bytes);
     if (bytes == 0) {
       data = nothing;
-    } else if (!is_aligned(data)) {
-      if (!rten_reserve(&model->in_stage[i], bytes))
+    } else if (!rten_device_reaches(&inputs[i]) || !is_aligned(data)) {
+      if (!rten_device_reserve(&model->in_stage[i], bytes))
         return rten_error(RTEN_AOT_OUT_OF_MEMORY,
                           "out of memory: %lld bytes for a copy of input \"%s\"", (long long)bytes,
                           spec->name);
-      data = memcpy(model->in_stage[i].data, data, (size_t)bytes);
+      rten_device_put(model->in_stage[i].data, &inputs[i], data, bytes);
+      data = model->in_stage[i].data;
     }
     model->in[i] = data;
   }
@@ -195,15 +195,15 @@ int32_t rten_take_outputs(rten_aot_model *model, const DLTensor *outputs) {
     const DLTensor *tensor = &outputs[i];
     bool own = is_own(model, i, tensor);
     model->out[i] = NULL;
-    int32_t code = own ? 0 : check_form("output", spec, tensor);
+    int32_t code = own ? 0 : check_form(model, "output", spec, tensor);
     if (code == 0 && !own && !spec->dynamic) code = check_output(model, i, tensor);
     if (code != 0) return code;
     if (spec->dynamic) continue;
-    if (!own && is_aligned(data_of(tensor))) {
+    if (!own && rten_device_reaches(tensor) && is_aligned(data_of(tensor))) {
       model->out[i] = (void *)data_of(tensor);
       continue;
     }
-    if (!rten_reserve(&model->out_own[i], model->out_bytes[i]))
+    if (!rten_device_reserve(&model->out_own[i], model->out_bytes[i]))
       return rten_error(RTEN_AOT_OUT_OF_MEMORY, "out of memory: %lld bytes for output \"%s\"",
                         (long long)model->out_bytes[i], spec->name);
     model->out[i] = model->out_own[i].data;
@@ -213,8 +213,7 @@ int32_t rten_take_outputs(rten_aot_model *model, const DLTensor *outputs) {
 
 static void describe_output(rten_aot_model *model, int32_t index, DLTensor *tensor) {
   const rten_tensor_spec *spec = &rten_aot_desc.outputs[index];
-  tensor->data = model->out[index];
-  tensor->device = (DLDevice){kDLCPU, 0};
+  rten_device_describe(model, index, tensor);
   tensor->ndim = spec->ndim;
   tensor->dtype = (DLDataType){spec->dtype_code, spec->dtype_bits, 1};
   tensor->shape = &model->out_dims[model->out_first[index]];
@@ -236,10 +235,16 @@ int32_t rten_give_outputs(rten_aot_model *model, DLTensor *outputs) {
       return code;
   }
   for (int32_t i = 0; i < rten_aot_desc.num_outputs; ++i) {
-    if (is_own(model, i, &outputs[i]))
-      describe_output(model, i, &outputs[i]);
-    else if (data_of(&outputs[i]) != model->out[i] && model->out_bytes[i] > 0)
-      memcpy((void *)data_of(&outputs[i]), model->out[i], (size_t)model->out_bytes[i]);
+    void *data = (void *)data_of(&outputs[i]);
+    if (is_own(model, i, &outputs[i])) {
+      int32_t code = rten_device_show(model, i, &outputs[i]);
+      if (code != 0) return code;
+    } else if (data != model->out[i] && model->out_bytes[i] > 0) {
+      rten_device_get(&outputs[i], data, model->out[i], model->out_bytes[i]);
+    }
   }
-  return RTEN_AOT_OK;
+  int32_t code = rten_device_finish();
+  for (int32_t i = 0; i < rten_aot_desc.num_outputs && code == 0; ++i)
+    if (is_own(model, i, &outputs[i])) describe_output(model, i, &outputs[i]);
+  return code;
 }

@@ -13,7 +13,7 @@ import rten_aot.dialect.arithmetic
 import rten_aot.dialect.generate
 import rten_aot.dialect.matmul
 import rten_aot.dialect.movement
-import rten_aot.dialect.rnn  # noqa: F401  (all define what is emitted here)
+import rten_aot.dialect.rnn_on_gpu  # noqa: F401  (all define what is emitted here)
 from rten_aot.dialect.recurrence import LANES, blocks_of
 from rten_aot.importer.context import Integers, OpContext, Size
 from rten_aot.importer.ops.layout import permute

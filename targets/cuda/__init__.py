@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: what they are, and how kernels are written for them as CUDA text."""
