@@ -260,7 +260,11 @@ def variadic(g: Generator, name: str) -> Case:
     dtype = "float32" if op == "Mean" else g.pick("float32", *INTEGERS)
     xs = operands(g, g.pick(1, 2, 3, 4, 6), dtype)
     if op not in ("Max", "Min") and dtype == "float32":  # whose sum no order changes
-        xs = [np.where(np.abs(x) < 1e3, np.rint(x * 4) / 4, np.inf).astype(dtype) for x in xs]
+        quarters = [np.rint(np.clip(x, -1e3, 1e3) * 4) / 4 for x in xs]
+        xs = [
+            np.where(np.abs(x) < 1e3, q, np.inf).astype(dtype)
+            for x, q in zip(xs, quarters, strict=True)
+        ]
 
     def expected(*given: Array) -> Array:
         if op == "Mean":
