@@ -86,6 +86,8 @@ def _flush(x: Array) -> Array:
 
 def _flushed_alike(got: Array, want: Array, flushed: Array) -> Array:
     """``want``, but for elements that are as if subnormal numbers were zero: each may be so."""
+    if want.shape != flushed.shape:  # as of NonZero
+        return flushed if got.shape == flushed.shape else want
     if got.shape != want.shape:
         return want
     nan = np.isnan(got) & np.isnan(flushed) if got.dtype.kind == "f" else False
