@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from rten_aot.cli.parser import Parser, did_you_mean
 from rten_aot.interop.peers import PEERS
 from rten_aot.options import LIBCS, OPT_LEVELS, SUFFIXES, WEIGHTS, Emit, Libc, Weights
+
+_Name = TypeVar("_Name", bound=str)
 
 EMITS: tuple[Emit, ...] = tuple(kind for kind in SUFFIXES if kind != "lib")
 
@@ -124,28 +127,24 @@ def dim(text: str) -> tuple[str, int]:
 
 def emit(text: str) -> Emit:
     """One of the values of --emit."""
-    for kind in EMITS:
-        if kind == text:
-            return kind
-    hint = did_you_mean(text, EMITS) or f"; choose from {', '.join(EMITS)}"
-    raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
+    return _one_of(EMITS, text)
 
 
 def libc(text: str) -> Libc:
     """One of the values of --libc."""
-    for name in LIBCS:
-        if name == text:
-            return name
-    hint = did_you_mean(text, LIBCS) or f"; choose from {', '.join(LIBCS)}"
-    raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
+    return _one_of(LIBCS, text)
 
 
 def weights(text: str) -> Weights:
     """One of the values of --weights."""
-    for kind in WEIGHTS:
-        if kind == text:
-            return kind
-    hint = did_you_mean(text, WEIGHTS) or f"; choose from {', '.join(WEIGHTS)}"
+    return _one_of(WEIGHTS, text)
+
+
+def _one_of(values: Sequence[_Name], text: str) -> _Name:
+    for value in values:
+        if value == text:
+            return value
+    hint = did_you_mean(text, values) or f"; choose from {', '.join(values)}"
     raise argparse.ArgumentTypeError(f'"{text}" is not known{hint}')
 
 

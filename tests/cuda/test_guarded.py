@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,18 +11,13 @@ import pytest
 import rten_aot
 from tests.cuda.emulator import Emulator, install
 from tests.cuda.guard import guarded
-from tests.memory.tables import FILES, one_of_each
+from tests.memory.tables import SUITES, one_of_each
 from tests.models.conftest import available
 from tests.models.test_end_to_end import assert_matches as assert_model_matches
 from tests.support import models
 from tests.support.cases import Array, Case, Mode, assert_matches, feeds, outcomes, write_cases
 
 TARGET = "cuda -arch=sm_80"
-SUITES = {
-    file.stem.removeprefix("test_"): module.SUITE
-    for file in FILES
-    if hasattr(module := importlib.import_module(f"tests.ops.{file.stem}"), "SUITE")
-}
 
 
 def run(cases: Sequence[Case], mode: Mode) -> list[list[list[Array]]]:

@@ -13,8 +13,7 @@ import rten_aot
 from rten_aot.codegen import nvrtc
 from tests.cuda import emulator
 from tests.cuda.emulator import Emulator
-from tests.edge.test_operators import SUITES
-from tests.memory.tables import one_of_each
+from tests.memory.tables import SUITES, one_of_each
 from tests.support.cases import Array, Case, Mode, feeds, outcomes, rten_dtype, write_cases
 from tests.support.tolerances import assert_matches
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import rten_aot
 from tests.edge.emulation import Emulated, EmulatorFaultError, Wasm, each_machine, quick_on
-from tests.memory.tables import FILES, one_of_each
+from tests.memory.tables import SUITES, one_of_each
 from tests.support.cases import (
     Array,
     Case,
@@ -24,12 +23,6 @@ from tests.support.cases import (
     write_cases,
 )
 from tests.support.tolerances import assert_matches
-
-SUITES = {
-    file.stem.removeprefix("test_"): module.SUITE
-    for file in FILES
-    if hasattr(module := importlib.import_module(f"tests.ops.{file.stem}"), "SUITE")
-}
 
 
 def check(cases: Sequence[Case], mode: Mode, machine: Emulated | Wasm) -> None:
