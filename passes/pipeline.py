@@ -11,6 +11,7 @@ from rten_aot.passes.channels_last import channels_last
 from rten_aot.passes.fold_constants import Evaluate, fold_constants
 from rten_aot.passes.fold_scales import fold_scales
 from rten_aot.passes.fuse import fuse
+from rten_aot.passes.fuse_attention import fuse_attention
 from rten_aot.passes.halve_weights import halve_weights
 from rten_aot.passes.legalize import legalize
 from rten_aot.passes.name_sizes import name_sizes
@@ -46,7 +47,10 @@ def optimise(
         if halves:
             mod = halve_weights(mod, note)
         mod = remove_unused(mod)
-    return lower(mod, fused=level >= 2, for_gpu=isinstance(machine, Gpu))
+    for_gpu = isinstance(machine, Gpu)
+    if level >= 2 and not for_gpu:
+        mod = remove_unused(fuse_attention(mod, note))
+    return lower(mod, fused=level >= 2, for_gpu=for_gpu)
 
 
 def lower(mod: tvm.IRModule, *, fused: bool, for_gpu: bool = False) -> tvm.IRModule:
