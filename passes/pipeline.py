@@ -17,6 +17,7 @@ from rten_aot.passes.legalize import legalize
 from rten_aot.passes.name_sizes import name_sizes
 from rten_aot.passes.order_sizes import order_sizes
 from rten_aot.passes.pack_weights import pack_weights
+from rten_aot.passes.products_of_planes import products_of_planes
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice
 from rten_aot.targets.cuda.target import Gpu
@@ -37,17 +38,19 @@ def optimise(
     ``level``: 0 translates only; 1 folds constants; 2 also fuses; 3 also changes layouts and packs
     weights, where ``choices`` have the last word, and where ``halves`` asks for them as float16.
     """
+    for_gpu = isinstance(machine, Gpu)
     if level >= 1:
         mod = remove_unused(mod)
         mod = fold_constants(mod, evaluate)
         mod = fold_scales(mod)
     if level >= 3:
+        if not halves and not for_gpu:  # weights are packed and halved as right factors only
+            mod = products_of_planes(mod, note)
         mod = remove_unused(channels_last(mod, note))
         mod = pack_weights(mod, machine, note, choices)
         if halves:
             mod = halve_weights(mod, note)
         mod = remove_unused(mod)
-    for_gpu = isinstance(machine, Gpu)
     if level >= 2 and not for_gpu:
         mod = remove_unused(fuse_attention(mod, note))
     return lower(mod, fused=level >= 2, for_gpu=for_gpu)
