@@ -159,6 +159,8 @@ def _is_transposed(product: relax.Call) -> bool:
 def _fits(scores: relax.Call, sums: relax.Call) -> bool:
     """Whether the products are of float32 batches of the same size, with known depths."""
     operands = [*scores.args, sums.args[1]]
+    if any(isinstance(x, tvm.ir.GenericConst) for x in operands[1:]):
+        return False  # they are packed when the model is compiled
     shapes = [list(x.ty.shape.values) for x in operands]
     if any(str(x.ty.dtype) != "float32" or len(x.ty.shape.values) < 3 for x in operands):
         return False

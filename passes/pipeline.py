@@ -47,12 +47,13 @@ def optimise(
         if not halves and not for_gpu:  # weights are packed and halved as right factors only
             mod = products_of_planes(mod, note)
         mod = remove_unused(channels_last(mod, note))
+    if level >= 2 and not for_gpu:
+        mod = remove_unused(fuse_attention(mod, note))
+    if level >= 3:
         mod = pack_weights(mod, machine, note, choices)
         if halves:
             mod = halve_weights(mod, note)
         mod = remove_unused(mod)
-    if level >= 2 and not for_gpu:
-        mod = remove_unused(fuse_attention(mod, note))
     return lower(mod, fused=level >= 2, for_gpu=for_gpu)
 
 

@@ -11,7 +11,7 @@ from rten_aot.dialect import vector_math
 from rten_aot.dialect.broadcast import index
 from rten_aot.dialect.movement import transpose
 from rten_aot.dialect.reduce import reduce_over
-from rten_aot.dialect.registry import PREFIX, Annotations, Pattern, define, definition
+from rten_aot.dialect.registry import PREFIX, UNANNOTATED, Annotations, Pattern, define, definition
 from rten_aot.dialect.scalar import subtract
 
 _PART: Annotations = {"rten.part": 1}
@@ -38,6 +38,7 @@ def attention(
     k_axes: list[int],
     v_axes: list[int],
     out_axes: list[int],
+    annotations: Annotations = UNANNOTATED,
 ) -> te.Tensor:
     """``softmax(steps(q @ k)) @ v``, the softmax along the last axis; zeros where no keys are.
 
@@ -55,7 +56,7 @@ def attention(
         (*batch, rows, v.shape[-1]),
         lambda *i: te.sum(raised(*i[:-1], keys) * v(*i[:-2], keys, i[-1]), axis=keys),
         name="attention",
-        attrs={"rten.anchor": "attention"},
+        attrs={"rten.anchor": "attention", **annotations},
     )
 
     def result(*i: tirx.Var) -> tirx.Expr:

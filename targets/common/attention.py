@@ -11,6 +11,7 @@ from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
 from rten_aot.targets.common.blocks import Matrices, copy_to_blocks
+from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, constant_int, free_vars, i64, substitute
@@ -30,6 +31,7 @@ def schedule_attention(ctx: Context, stage: Stage) -> Stmt:
     attention = _Attention(ctx, stage)
     body = attention.build()
     ctx.finish(attention.epilogue)
+    ctx.decide(attention.decisions)
     return body
 
 
@@ -66,9 +68,12 @@ class _Attention:
         self._keys = sums.reduce[0].extent
         self._depth = self._scores.reduce[0].extent
         machine = ctx.machine
-        self._key_width = columns_in_copy(machine, constant_int(self._keys))
+        self.decisions = Decisions.of(sums)
+        least = columns_in_copy(machine, constant_int(self._keys))
+        self._key_width = self.decisions.take("width", least, "least padding")
         self._channel_width = columns_in_copy(machine, constant_int(self._channels))
-        self._most_rows = min(rows(machine, w) for w in (self._key_width, self._channel_width))
+        most = min(rows(machine, w) for w in (self._key_width, self._channel_width))
+        self._most_rows = self.decisions.take("rows", most, "as many as fit the registers")
         self._key_blocks = _ceil_div(ctx.loops, self._keys, self._key_width)
         self._slots = self._number_of_slots()
         padded = ctx.loops.simplify(self._key_blocks * i64(self._key_width))
@@ -80,10 +85,6 @@ class _Attention:
             ctx.kernel, self._scores, ctx.values, ctx.loops, lambda _stage: self._memory
         )
         """What is done to the scores; its only result is what the softmax is of."""
-        ctx.note(
-            f"tiles of {self._most_rows} rows by {self._key_width} keys and by "
-            f"{self._channel_width} channels, scores of a tile's rows at a time"
-        )
 
     def _number_of_slots(self) -> int:
         """As many as there are tiles at most; one if the work is too little for several threads."""

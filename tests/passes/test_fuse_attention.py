@@ -149,6 +149,15 @@ def test_nodes_of_all_members_are_kept() -> None:
     assert attrs_of(attention)["out_axes"] == ROWS_FIRST
 
 
+def test_constant_keys_are_left_to_be_packed() -> None:
+    def build(b: Body, q: relax.Var, v: relax.Var) -> relax.Var:
+        weights = b.call("softmax", b.call("matmul", q, const(random(*K))), axis=3)
+        return b.call("matmul", weights, v)
+
+    got = fuse_attention(module(build, tensor("q", *Q), tensor("v", *V)), lambda _line: None)
+    assert "attention" not in ops(got)
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_other_axes_of_a_softmax(axis: int) -> None:
     kept(
