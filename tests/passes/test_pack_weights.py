@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
+import rten_aot.dialect.attention
 import rten_aot.dialect.conv
 import rten_aot.dialect.matmul  # noqa: F401
 from rten_aot.dialect.functions import bindings

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax, tirx
 
 import rten_aot.dialect.arithmetic
+import rten_aot.dialect.attention
 import rten_aot.dialect.conv
 import rten_aot.dialect.elementwise
 import rten_aot.dialect.matmul
