@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import functools
-import os
-import shutil
 import tempfile
 import threading
 import time
@@ -33,6 +30,7 @@ from rten_aot.codegen.platforms import platform_of
 from rten_aot.codegen.program import Kernel, SizeCheck, SourceFunction
 from rten_aot.diagnostics import Note, Progress, ignore_note, ignore_progress
 from rten_aot.errors import CompileError
+from rten_aot.files import check_writable, new_file
 from rten_aot.format import read_model
 from rten_aot.format.graph import Dim, Model
 from rten_aot.importer import ImportedFunction, ImportedModel, TensorSpec, import_model
@@ -94,7 +92,7 @@ def compile(
     begin = time.perf_counter()
     machines = get_machines(target, libc)
     out = _output(model, output, emit, target)
-    _check_output(out)
+    check_writable(out)
     if emit in _FORMS:
         check_form(platform_of(machines[0].triple), _FORMS[emit])
     _check_weights(weights, opt_level, machines[0])
@@ -136,7 +134,9 @@ def compile(
         stage("generating machine code")
         kind = "ll" if emit == "llvm" else "s"
         llvm_target = machines[0].tvm_target()
-        return _write_with(out, lambda path: generate(functions, llvm_target, path, kind))
+        with new_file(out) as path:
+            generate(functions, llvm_target, path, kind)
+        return out
     make_library(
         levels,
         out,
@@ -417,30 +417,7 @@ def _output(model: str | Path | Model, output: str | Path | None, emit: Emit, ta
     return out
 
 
-def _check_output(path: Path) -> None:
-    """Fail before the work, not after it, where the file cannot be written."""
-    folder = path.resolve().parent
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-
-
 def _write(path: Path, text: str) -> Path:
-    return _write_with(path, lambda temporary: temporary.write_text(text))
-
-
-def _write_with(path: Path, write: Callable[[Path], object]) -> Path:
-    """Write a file as a whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        shutil.copymode(path, temporary) if path.exists() else temporary.chmod(0o644)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return path

@@ -13,7 +13,7 @@ import rten_aot
 from rten_aot.cli import choices
 from rten_aot.cli.arrays import add_inputs
 from rten_aot.cli.artifact import is_library
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
 
 _TARGET = "llvm -mcpu=native"
@@ -25,7 +25,7 @@ def add_library(parser: Parser, text: str, *, threads: str = "the physical cores
     ``text`` says what the model may be, ``threads`` how many there are by default.
     """
     add = parser.add_argument
-    add("model", metavar="MODEL", type=Path, help=text)
+    add("model", metavar="MODEL", type=file_path, help=text)
     add_inputs(parser)
     choices.add_compile_options(parser, target=_TARGET)
     choices.add_weights(parser)

@@ -279,6 +279,7 @@ def test_sizes_must_be_known(command: Command, source: Path, file: Path) -> None
     done = command("tune", source, "--db", file)
     assert done.code == 1
     assert 'input "input" has the free dimensions [batch, 1, 8, 8]\nhint: give' in done.err
+    assert not file.exists()
 
 
 def test_durations() -> None:
