@@ -241,6 +241,10 @@ BAD: dict[str, tuple[Graph, str]] = {
         graph([INPUT, value("y"), op("Relu", [0, 0], [1])], [1]),
         'in node "n" (Relu): has 2 inputs; supported: 1',
     ),
+    "an-unnamed-node": (
+        graph([INPUT, value("y"), OpNode("", "Concat", (0, 0), (1,), {"axis": 7})], [1]),
+        'in an unnamed node (Concat), attribute "axis": value 7 is out of range',
+    ),
     "too-few-inputs": (
         graph([INPUT, value("y"), op("Clip", [], [1])], [1]),
         'in node "n" (Clip): has 0 inputs; supported: 1 to 3',
