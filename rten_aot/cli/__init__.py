@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 success, 1 a model, compile or run error, 2 wrong usage, 3 a fault of rten-aot itself.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     try:
         with _orderly_end():
             status = _dispatch(words)
@@ -56,6 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except Exception as err:
         return _report(err)
+
+
+def _open_streams() -> None:
+    """Give a process that was started without standard streams some that go nowhere.
+
+    Otherwise the next file that it opens takes their numbers, and the messages of libraries.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
 @contextlib.contextmanager

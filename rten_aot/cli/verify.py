@@ -15,6 +15,7 @@ import numpy as np
 import rten_aot
 from rten_aot.cli import choices
 from rten_aot.cli.arrays import Array, add_inputs, file_inputs, random_inputs
+from rten_aot.cli.library import check_runs_here
 from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import align, shape_text
@@ -52,6 +53,7 @@ def main(words: list[str]) -> int:
     if args.tolerance is None:
         args.tolerance = TOLERANCES[args.weights]
     verify = import_verify("rten_aot.interop.verify")
+    check_runs_here(choices.target_text(args.target, args))
     model = read_model(args.model)
     with tempfile.TemporaryDirectory(prefix="rten-aot-verify-") as folder:
         engine = _Engine(args, Path(folder))

@@ -15,6 +15,7 @@ import rten_aot
 from rten_aot.cli import COMMANDS
 from rten_aot.errors import InternalError, UnsupportedOpError
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.targets import get_machine
 from tests.cli.conftest import Command, FakeDriver, FakeModel
 
 
@@ -173,3 +174,27 @@ def test_ended_by_a_signal(number: signal.Signals, root: Path, tmp_path: Path) -
 def test_a_folder_is_no_model(command: Command, model: str) -> None:
     assert command("compile", model).code == 1
     assert command("export-onnx", model).code == 1
+
+
+@pytest.mark.parametrize("words", ["bench", "profile", "verify"])
+def test_code_for_other_computers(command: Command, root: Path, words: str) -> None:
+    """It is not compiled to be measured or compared here."""
+    if get_machine("wasm32").runs_here():
+        pytest.skip("it can run here")
+    model = root / "examples" / "digits" / "digits.rten"
+    done = command(words, model, "--target", "wasm32", "--dim", "batch=1")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        'rten-aot: error: this computer cannot run code for "wasm32"\n'
+        "hint: compile it with rten-aot compile, and run it where it belongs\n"
+    )
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_standard_streams(closed: str, root: Path) -> None:
+    model = root / "examples" / "digits" / "digits.rten"
+    command = f"{sys.executable} -m rten_aot inspect {model} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
