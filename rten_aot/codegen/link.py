@@ -212,9 +212,15 @@ class _Zig:
             check=False,
         )
         if done.returncode != 0:
+            ended = done.returncode < 0
+            how = (
+                f"was ended by signal {-done.returncode}"
+                if ended
+                else (f"failed with exit code {done.returncode}")
+            )
             raise LinkError(
-                f"zig {tool} failed with exit code {done.returncode}\n"
-                f"{_useful(done.stdout)}\ncommand: {shlex.join(command)}"
+                f"zig {tool} {how}\n{_useful(done.stdout)}\ncommand: {shlex.join(command)}",
+                hint="the disk or the memory may be full" if ended else None,
             )
 
     def runtime_object(self, prefix: str, macros: Sequence[str]) -> Path:

@@ -121,7 +121,21 @@ def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
         more = " ..." if array.size > 4 else ""
         print(f"{name}  {array.dtype}  {_shape_text(array.shape)}  {first}{more}")
     if output is not None:
-        output.write_bytes(_archive(results))
+        _write(output, _archive(results))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file as a whole or not at all; devices and pipes take the bytes."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _archive(arrays: Mapping[str, Array]) -> bytes:

@@ -22,6 +22,7 @@ from rten_aot.targets import get_machine
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice
 from rten_aot.targets.common.problems import Problem
+from rten_aot.targets.cuda.target import Gpu
 from rten_aot.tuner.candidates import candidates
 from rten_aot.tuner.measure import Array, Bench, MeasureError, Ratio, Times
 from rten_aot.tuner.search import Found, Search, settle
@@ -96,6 +97,8 @@ def tune(plan: Plan, file: Path, note: Note, progress: Progress) -> Outcome:
             f"tuning measures code for {machine.name}, which this computer cannot run",
             hint="tune on a computer of that kind, and compile with its records anywhere",
         )
+    if isinstance(machine, Gpu):
+        raise TargetError("tuning is for CPUs; kernels for GPUs have no choices to measure")
     parsed = read_model(plan.model)
     database = records.read(file) if file.exists() else Database()
     check_writable(file)
