@@ -52,25 +52,6 @@ void rten_release(rten_block *block) {
   *block = (rten_block){NULL, 0};
 }
 
-static bool reserve_in(const rten_arena *arena, rten_block *block, int64_t bytes) {
-#ifdef RTEN_CUDA
-  if (arena->on_device) return rten_device_reserve(block, bytes);
-#endif
-  (void)arena;
-  return rten_reserve(block, bytes);
-}
-
-static void release_in(const rten_arena *arena, rten_block *block) {
-#ifdef RTEN_CUDA
-  if (arena->on_device) {
-    rten_device_release(block);
-    return;
-  }
-#endif
-  (void)arena;
-  rten_release(block);
-}
-
 void *rten_arena_alloc(rten_arena *arena, int64_t bytes) {
   if (arena->num_blocks == arena->capacity) {
     int32_t capacity = arena->capacity > 0 ? 2 * arena->capacity : 8;
@@ -81,13 +62,13 @@ void *rten_arena_alloc(rten_arena *arena, int64_t bytes) {
   }
   rten_block *block = &arena->blocks[arena->num_blocks];
   *block = (rten_block){NULL, 0};
-  if (!reserve_in(arena, block, bytes)) return NULL;
+  if (!rten_reserve_in(arena, block, bytes)) return NULL;
   arena->num_blocks += 1;
   return block->data;
 }
 
 void rten_arena_reset(rten_arena *arena) {
-  for (int32_t i = 0; i < arena->num_blocks; ++i) release_in(arena, &arena->blocks[i]);
+  for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release_in(arena, &arena->blocks[i]);
   arena->num_blocks = 0;
 }
 

@@ -37,25 +37,6 @@ void rten_release(rten_block *block) {
   block->bytes = 0;
 }
 
-static bool reserve_in(const rten_arena *arena, rten_block *block, int64_t bytes) {
-#ifdef RTEN_CUDA
-  if (arena->on_device) return rten_device_reserve(block, bytes);
-#endif
-  (void)arena;
-  return rten_reserve(block, bytes);
-}
-
-static void release_in(const rten_arena *arena, rten_block *block) {
-#ifdef RTEN_CUDA
-  if (arena->on_device) {
-    rten_device_release(block);
-    return;
-  }
-#endif
-  (void)arena;
-  rten_release(block);
-}
-
 static bool arena_grow(rten_arena *arena, size_t bytes) {
   enum { FIRST_BLOCK = 1 << 16 };
   if (arena->num_blocks == arena->capacity) {
@@ -67,7 +48,7 @@ static bool arena_grow(rten_arena *arena, size_t bytes) {
   }
   rten_block *block = &arena->blocks[arena->num_blocks];
   *block = (rten_block){NULL, 0};
-  if (!reserve_in(arena, block, (int64_t)(bytes > FIRST_BLOCK ? bytes : FIRST_BLOCK))) return false;
+  if (!rten_reserve_in(arena, block, (int64_t)(bytes > FIRST_BLOCK ? bytes : FIRST_BLOCK))) return false;
   arena->num_blocks += 1;
   arena->used = 0;
   return true;
@@ -93,13 +74,13 @@ void rten_arena_reset(rten_arena *arena) {
   if (arena->num_blocks <= 1) return;
   size_t total = 0;
   for (int32_t i = 0; i < arena->num_blocks; ++i) total += arena->blocks[i].bytes;
-  for (int32_t i = 0; i < arena->num_blocks; ++i) release_in(arena, &arena->blocks[i]);
+  for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release_in(arena, &arena->blocks[i]);
   arena->num_blocks = 0;
   (void)arena_grow(arena, total);
 }
 
 void rten_arena_free(rten_arena *arena) {
-  for (int32_t i = 0; i < arena->num_blocks; ++i) release_in(arena, &arena->blocks[i]);
+  for (int32_t i = 0; i < arena->num_blocks; ++i) rten_release_in(arena, &arena->blocks[i]);
   free(arena->blocks);
   arena->blocks = NULL;
   arena->num_blocks = arena->capacity = 0;

@@ -30,9 +30,7 @@ typedef struct {
   int32_t num_blocks;
   int32_t capacity;
   size_t used; /* of the last block */
-#ifdef RTEN_CUDA
   bool on_device;
-#endif
 } rten_arena;
 
 #ifdef RTEN_CUDA
@@ -200,6 +198,17 @@ static inline void rten_device_describe(const rten_aot_model *model, int32_t ind
   tensor->device = (DLDevice){kDLCPU, 0};
 }
 #endif
+
+/* A block of an arena, where that arena's memory is. */
+static inline bool rten_reserve_in(const rten_arena *arena, rten_block *block, int64_t bytes) {
+  return arena->on_device ? rten_device_reserve(block, bytes) : rten_reserve(block, bytes);
+}
+static inline void rten_release_in(const rten_arena *arena, rten_block *block) {
+  if (arena->on_device)
+    rten_device_release(block);
+  else
+    rten_release(block);
+}
 
 /* placement.c */
 RTEN_HIDDEN size_t rten_placement_bytes(int32_t num_buffers);
