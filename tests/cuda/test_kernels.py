@@ -13,7 +13,7 @@ import pytest
 import rten_aot
 from rten_aot.codegen import nvrtc
 from rten_aot.runtime import ModelRunError
-from rten_aot.targets.cuda import kernel, pointwise, product, rows
+from rten_aot.targets.cuda import kernel, pointwise, product, rows, tiles
 from tests.cuda import emulator
 from tests.cuda.emulator import Emulator
 from tests.cuda.test_nvrtc import needs_nvrtc
@@ -21,7 +21,7 @@ from tests.support.cases import Array, Case, feeds, write_cases
 from tests.support.tolerances import assert_matches
 
 RANDOM = np.random.default_rng(0)
-TILES = {"large": product.LARGE, "small": product.SMALL, "tall": product.TALL, "wide": product.WIDE}
+TILES = {"large": tiles.LARGE, "small": tiles.SMALL, "tall": tiles.TALL, "wide": tiles.WIDE}
 
 
 def numbers(*shape: int) -> Array:
@@ -99,15 +99,15 @@ def test_inner_loops_keep_registers_busy(
     tile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """32 sums a thread at least, and at least 8 multiplications for each load of shared memory."""
-    monkeypatch.setattr(product, "_tile", lambda *_: TILES[tile])
-    monkeypatch.setattr(product, "_parts", lambda *_: 1)
+    monkeypatch.setattr(product, "choose_tile", lambda *_: TILES[tile])
+    monkeypatch.setattr(product, "count_parts", lambda *_: 1)
     text = compile_text(PRODUCTS, tmp_path)
     image = nvrtc.compile_image(text, 80, ptx=True)
     parts = kernels_of(image.data.decode())
     products = {n: p for n, p in parts.items() if "matmul" in n or "gemm" in n or "conv" in n}
     assert len(products) >= len(PRODUCTS) - 1
     for name, part in products.items():
-        sums = part.count("fma.rn.f32") // product.Tile.depth
+        sums = part.count("fma.rn.f32") // tiles.Tile.depth
         loaded = len(re.findall(r"ld\.shared\.v4", part))
         assert sums >= 32, name
         assert part.count("fma.rn.f32") >= 8 * loaded, name
@@ -120,7 +120,7 @@ def test_inner_loops_keep_registers_busy(
 def test_nothing_spills(
     arch: int, tile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(product, "_tile", lambda *_: TILES[tile])
+    monkeypatch.setattr(product, "choose_tile", lambda *_: TILES[tile])
     for name, used in nvrtc.compile_image(compile_text(PRODUCTS, tmp_path), arch).kernels.items():
         assert used.spill_stores == used.spill_loads == 0, name
         assert used.registers <= 128, name
@@ -131,8 +131,8 @@ def test_nothing_spills(
 def test_products(
     tile: str, parts: int, tmp_path: Path, gpu: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(product, "_tile", lambda *_: TILES[tile])
-    monkeypatch.setattr(product, "_parts", lambda *_: parts)
+    monkeypatch.setattr(product, "choose_tile", lambda *_: TILES[tile])
+    monkeypatch.setattr(product, "count_parts", lambda *_: parts)
     check(PRODUCTS, tmp_path, monkeypatch)
 
 
@@ -156,8 +156,8 @@ def test_tensor_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The numbers are those of factors that are rounded: sums are exact."""
-    monkeypatch.setattr(product, "_tile", lambda *_: TILES[tile])
-    monkeypatch.setattr(product, "_parts", lambda *_: parts)
+    monkeypatch.setattr(product, "choose_tile", lambda *_: TILES[tile])
+    monkeypatch.setattr(product, "count_parts", lambda *_: parts)
     cases = [
         dataclasses.replace(
             case,
