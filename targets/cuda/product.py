@@ -25,7 +25,15 @@ from rten_aot.targets.cuda.lanes import LANES, VECTORS, is_wide_store, wide_stor
 from rten_aot.targets.cuda.target import Gpu, Precision
 from rten_aot.targets.cuda.tensor_cores import WarpTiles
 from rten_aot.targets.cuda.text import Writer
-from rten_aot.targets.cuda.tiles import LARGE, SMALL, Tile, ceil_div, choose_tile, count_parts, pays
+from rten_aot.targets.cuda.tiles import (
+    LARGE,
+    SMALL,
+    Tile,
+    ceil_div,
+    choose_tile,
+    count_parts,
+    refusal,
+)
 from rten_aot.targets.cuda.words import c_type
 
 _FINISH_THREADS = 256
@@ -38,7 +46,11 @@ def matrix_product(ctx: Context, stage: Stage) -> tuple[Launch, ...] | None:
     if stage.dtype not in ("float32", "int32"):
         return None
     found = contraction(ctx, stage)
-    if found is None or not pays(ctx, found):
+    if found is None:
+        return None
+    refused = refusal(ctx, found)
+    if refused is not None:
+        ctx.note(f"no tiles: {refused}")
         return None
     epilogue = ctx.epilogue(stage)
     tile = choose_tile(ctx, found)

@@ -14,6 +14,9 @@ _PROCESSORS = 108
 """Multiprocessors of the GPU that the cost model has in mind, an A100."""
 _MANY = 1 << 12
 """Taken for a size that only a run knows."""
+_LEAST = 8
+"""Rows and columns of a product that tiles are worth it for."""
+_LEAST_TERMS = 4
 _FEWEST_TERMS = 128
 """Terms that a block should add up at least."""
 _MOST_PARTS = 32
@@ -42,15 +45,17 @@ TALL = Tile(128, 32, 8, 4)
 WIDE = Tile(32, 128, 8, 4)
 
 
-def pays(ctx: Context, c: Contraction) -> bool:
-    """Whether tiles do better than sums one by one."""
+def refusal(ctx: Context, c: Contraction) -> str | None:
+    """Why sums one by one do as well as tiles; None if they do not."""
     rows, columns, terms = (total(ctx, a) for a in (c.rows, c.columns, c.terms))
-    if (columns or _MANY) < 8 or (terms or _MANY) < 4:
-        return False
-    if (rows or _MANY) >= 8:
-        return True
-    # Few rows: sums one by one are as good if the terms of each lie together in memory.
-    return not _along_terms(c)
+    if (columns or _MANY) < _LEAST:
+        return f"columns are {columns}, fewer than {_LEAST}"
+    if (terms or _MANY) < _LEAST_TERMS:
+        return f"terms are {terms}, fewer than {_LEAST_TERMS}"
+    # Sums one by one load what they need in long runs if the terms of each lie together in memory.
+    if (rows or _MANY) < _LEAST and _along_terms(c):
+        return f"rows are {rows}, fewer than {_LEAST}, and terms lie together"
+    return None
 
 
 def _along_terms(c: Contraction) -> bool:
