@@ -18,7 +18,7 @@ from rten_aot.targets.common.epilogue import Epilogue
 from rten_aot.targets.common.expr import Buffer, constant_int, i64
 from rten_aot.targets.common.nests import product as count_of
 from rten_aot.targets.common.stages import Axis, Stage
-from rten_aot.targets.cuda.contraction import Contraction, contraction
+from rten_aot.targets.cuda.contraction import Contraction, contraction, total
 from rten_aot.targets.cuda.factor import Factor, name_axes
 from rten_aot.targets.cuda.kernel import Launch, grid, indices, launch
 from rten_aot.targets.cuda.lanes import LANES, VECTORS, is_wide_store, wide_store, wide_values
@@ -26,8 +26,6 @@ from rten_aot.targets.cuda.target import Gpu, Precision
 from rten_aot.targets.cuda.tensor_cores import WarpTiles
 from rten_aot.targets.cuda.text import Writer
 from rten_aot.targets.cuda.tiles import (
-    LARGE,
-    SMALL,
     Tile,
     ceil_div,
     choose_tile,
@@ -53,19 +51,24 @@ def matrix_product(ctx: Context, stage: Stage) -> tuple[Launch, ...] | None:
         ctx.note(f"no tiles: {refused}")
         return None
     epilogue = ctx.epilogue(stage)
-    tile = choose_tile(ctx, found)
     precision = _precision(ctx, stage.dtype)
-    if precision != "fp32" and tile is LARGE:
-        tile = SMALL  # whose results fit the shared memory
+    tile = choose_tile(ctx, found, precision)
     parts = count_parts(ctx, found, tile)
     ctx.note(
-        f"matrix product, tiles of {tile.rows}x{tile.columns}"
+        f"matrix product of {_sizes(ctx, found)}, tiles of {tile.rows}x{tile.columns}"
         + (f", terms in {parts} parts" if parts > 1 else "")
         + (f", {precision} in tensor cores" if precision != "fp32" else "")
     )
     made = _Product(ctx, found, epilogue, stage.dtype, tile, parts).launches()
     ctx.finish(epilogue)
     return made
+
+
+def _sizes(ctx: Context, c: Contraction) -> str:
+    """Rows, columns and terms of each product, and how many there are."""
+    batch, *sizes = (total(ctx, axes) for axes in (c.batch, c.rows, c.columns, c.terms))
+    text = "x".join("?" if n is None else str(n) for n in sizes)
+    return text if batch == 1 else f"{'?' if batch is None else batch} times {text}"
 
 
 def _precision(ctx: Context, dtype: str) -> Precision:

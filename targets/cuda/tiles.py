@@ -9,6 +9,7 @@ from tvm.ir import TensorLoad
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import loads
 from rten_aot.targets.cuda.contraction import Contraction, total
+from rten_aot.targets.cuda.target import Precision
 
 _PROCESSORS = 108
 """Multiprocessors of the GPU that the cost model has in mind, an A100."""
@@ -42,6 +43,7 @@ class Tile:
 LARGE = Tile(128, 128, 8, 8)
 SMALL = Tile(64, 64, 8, 4)
 TALL = Tile(128, 32, 8, 4)
+SHORT = Tile(64, 32, 8, 4)
 WIDE = Tile(32, 128, 8, 4)
 
 
@@ -66,13 +68,15 @@ def _along_terms(c: Contraction) -> bool:
     )
 
 
-def choose_tile(ctx: Context, c: Contraction) -> Tile:
+def choose_tile(ctx: Context, c: Contraction, precision: Precision) -> Tile:
     """The largest tile of which there are enough, and which results fill."""
     rows, columns, batch = (total(ctx, a) or _MANY for a in (c.rows, c.columns, c.batch))
     if columns <= TALL.columns:
-        return TALL
+        return SHORT if rows <= SHORT.rows else TALL
     if rows <= WIDE.rows:
         return WIDE
+    if precision != "fp32":
+        return SMALL  # the largest whose results fit the shared memory
     tiles = ceil_div(rows, LARGE.rows) * ceil_div(columns, LARGE.columns)
     room = tiles * LARGE.rows * LARGE.columns
     if tiles * batch >= 2 * _PROCESSORS and room <= 1.3 * rows * columns:
