@@ -216,8 +216,12 @@ class _Product:
             self._warps.multiply(w)
             return
         ctype, vector = c_type(self._dtype), VECTORS[self._dtype]
+        terms = constant_int(count_of(self._ctx.loops, self._c.terms))
+        # Where one turn does there is no loop around this one, and the compiler would begin with
+        # all loads, for which registers do not do.
+        once = terms is not None and terms <= tile.depth
         w.add(
-            "#pragma unroll",
+            "#pragma unroll 4" if once else "#pragma unroll",
             f"for (int k = 0; k < {tile.depth}; ++k) {{",
             f"{ctype} a[{tile.own_rows}], b[{tile.own_columns}];",
         )

@@ -14,7 +14,7 @@ _MULTIPLY_ADD = re.compile(r"\b(?:fma\.rn\.f32|mad\.lo\.s32)\s+(\S+), (\S+), (\S
 class Products:
     """The products of factors in shared memory, in the loop that makes them.
 
-    Where all terms fit one turn, the compiler leaves no loop; it is then the whole kernel.
+    Where the compiler left no loop it is the whole kernel.
     """
 
     sums: int
