@@ -19,7 +19,7 @@ from tests.cuda import emulator, fake_library
 from tests.cuda.emulator import Emulator
 from tests.cuda.fake_library import build_fake, expected, feed
 
-OUT_OF_MEMORY, UNKNOWN = 2, 999
+OUT_OF_MEMORY, NO_DEVICE, UNKNOWN = 2, 100, 999
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,57 @@ emulator.install().set_devices()
 load({str(path)!r})
 """
     assert "there is no NVIDIA GPU, which this artifact needs" in run_python(code).stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (UNKNOWN, r"the NVIDIA driver does not start: error \(unknown\)"),
+        (NO_DEVICE, "there is no NVIDIA GPU, which this artifact needs"),
+    ],
+)
+def test_driver_that_does_not_start(path: Path, code: int, message: str) -> None:
+    """In a process of its own, since one that has started stays open; a second try may go well."""
+    program = f"""
+from tests.cuda import emulator
+from tests.cuda.test_driver import check
+from rten_aot.runtime import load
+gpu = emulator.install()
+gpu.fail("cuInit", {code})
+try:
+    load({str(path)!r})
+except Exception as err:
+    print(type(err).__name__, err)
+check(load({str(path)!r}))
+"""
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"ModelLoadError .*{message}\n", done.stdout), done.stdout
+
+
+def test_runs_beside_numpy_alone(path: Path) -> None:
+    """Nothing of the compiler, NVRTC among it, is needed to run an artifact."""
+    program = f"""
+import sys
+from tests.cuda import emulator
+from tests.cuda.fake_library import expected, feed
+emulator.install()
+unwanted = {{"tvm", "tvm_ffi", "ziglang", "nvidia", "flatbuffers", "onnx", "cupy", "torch"}}
+for name in [n for n in sys.modules if n.split(".")[0] in unwanted | {{"rten_aot"}}]:
+    del sys.modules[name]
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in unwanted:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import rten_aot
+with rten_aot.load({str(path)!r}) as model:
+    results = model.run(feed(5))
+assert all((results[name] == array).all() for name, array in expected(feed(5)).items())
+assert not [n for n in sys.modules if n.split(".")[0] in unwanted]
+"""
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
 
 
 def test_wrong_device(path: Path, gpu: Emulator) -> None:
