@@ -104,7 +104,7 @@ SMALL_NOTE = re.compile(
 """A product that may go without."""
 
 
-def assert_busy(model: Made, arch: int) -> dict[str, Products]:
+def assert_busy(model: Made) -> dict[str, Products]:
     """Check each kernel that makes products, and that those without tiles are too small for them.
 
     32 sums a thread at least, and 8 multiplications for each load of shared memory. But for
@@ -113,7 +113,7 @@ def assert_busy(model: Made, arch: int) -> dict[str, Products]:
     """
     tiled = {m[1]: m for note in model.notes if (m := TILES_NOTE.match(note))}
     small = {m[1] for note in model.notes if (m := SMALL_NOTE.match(note))}
-    kernels = ptx.kernels(nvrtc.compile_image(model.text, arch, ptx=True).data.decode())
+    kernels = ptx.kernels(nvrtc.compile_image(model.text, 80, ptx=True).data.decode())
     names = {n for n in kernels if IS_PRODUCT.search(n)}
     assert not {n for n in names if _plain(n) not in tiled.keys() | small}
     found = {n: ptx.read_products(k) for n, k in kernels.items() if any("4rows[" in x for x in k)}
@@ -134,20 +134,20 @@ def _plain(name: str) -> str:
     return re.sub(r"^rten_k\d+_|(_\d+)?(_wide)?$", "", name)
 
 
-def assert_no_spills(model: Made, arch: int) -> None:
-    for name, used in nvrtc.compile_image(model.text, arch).kernels.items():
-        assert used.spill_stores == used.spill_loads == 0, (name, used)
-        if IS_PRODUCT.search(name) and not name.endswith("_wide"):
-            assert used.registers <= 128, (name, used)
+def assert_no_spills(model: Made) -> None:
+    for arch in (80, 90):
+        for name, used in nvrtc.compile_image(model.text, arch).kernels.items():
+            assert used.spill_stores == used.spill_loads == 0, (arch, name, used)
+            if IS_PRODUCT.search(name) and not name.endswith("_wide"):
+                assert used.registers <= 128, (arch, name, used)
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 @pytest.mark.parametrize("network", SHAPES)
 def test_real_shapes(network: str, mode: Mode, tmp_path: Path) -> None:
     model = made_of(SHAPES[network], tmp_path, mode)
-    for arch in (80, 90):
-        assert len(assert_busy(model, arch)) >= len(SHAPES[network])
-        assert_no_spills(model, arch)
+    assert len(assert_busy(model)) >= len(SHAPES[network])
+    assert_no_spills(model)
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -157,16 +157,15 @@ def test_all_tiles(tile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     parts = 1 if tile == "large" else 3
     monkeypatch.setattr(product, "count_parts", lambda *_: parts)
     model = made_of(PRODUCTS, tmp_path)
-    assert len(assert_busy(model, 80)) == len(PRODUCTS)
-    for arch in (80, 90):
-        assert_no_spills(model, arch)
+    assert len(assert_busy(model)) == len(PRODUCTS)
+    assert_no_spills(model)
 
 
 def test_products_stay_in_loops(tmp_path: Path) -> None:
     """Of 16 terms a turn; those that have no more go on in fours."""
     sizes = {"short": 16, "long": 17}
     cases = [matmul(name, (64, terms), (terms, 64)) for name, terms in sizes.items()]
-    short, long = assert_busy(made_of(cases, tmp_path), 80).values()
+    short, long = assert_busy(made_of(cases, tmp_path)).values()
     assert (short.loops, long.loops) == (1, 1)
     assert (short.products, long.products) == (4 * 32, 16 * 32)
 
@@ -175,7 +174,7 @@ def test_threads_with_few_sums_are_noticed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(product, "choose_tile", lambda *_: tiles.Tile(32, 32, 4, 4))
     model = made_of([matmul("few", (64, 64), (64, 64))], tmp_path)
     with pytest.raises(AssertionError, match="sums=16, products=256, loads=32, narrowest=16"):
-        assert_busy(model, 80)
+        assert_busy(model)
 
 
 def test_products_without_tiles_are_noticed(
@@ -184,7 +183,7 @@ def test_products_without_tiles_are_noticed(
     monkeypatch.setattr(product, "contraction", lambda *_: None)
     model = made_of([matmul("naive", (64, 64), (64, 64))], tmp_path)
     with pytest.raises(AssertionError, match="rten_k0_"):
-        assert_busy(model, 80)
+        assert_busy(model)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_small_products_say_why(
     a: tuple[int, int], b: tuple[int, int], reason: str | None, tmp_path: Path
 ) -> None:
     model = made_of([matmul("small", a, b)], tmp_path)
-    assert len(assert_busy(model, 80)) == (reason is None)
+    assert len(assert_busy(model)) == (reason is None)
     assert [m[2] for note in model.notes if (m := SMALL_NOTE.match(note))] == (
         [] if reason is None else [reason]
     )
@@ -241,6 +240,5 @@ def test_models(case: ModelCase, free: bool, tmp_path: Path) -> None:
     source = tmp_path / "model.rten"
     source.symlink_to(available(case.model))
     model = made(source, shapes=None if free else case.shapes())
-    for arch in (80, 90):
-        assert_busy(model, arch)
-        assert_no_spills(model, arch)
+    assert_busy(model)
+    assert_no_spills(model)
