@@ -70,6 +70,8 @@ class PackWeights(Rewriter):
                 return self._conv_transpose(var, value)
             case "rten.matmul":
                 return self._matmul(value)
+            case "rten.attention":
+                return self._attention(var, value)
         return value
 
     def _conv(self, value: relax.Call) -> relax.Expr:
@@ -174,6 +176,18 @@ class PackWeights(Rewriter):
         self._note(str(decisions))
         packed = relax.const(pack_gemm(w, columns))
         return call("gemm_packed", a, packed, n=n, annotations=decisions.annotations())
+
+    def _attention(self, var: relax.Var, value: relax.Call) -> relax.Expr:
+        """Two products whose factors only a run knows."""
+        attrs = attrs_of(value)
+        q, k = (
+            tuple(_known(x.ty.shape.values[a]) for a in attrs[axes])
+            for x, axes in zip(value.args, ("q_axes", "k_axes"), strict=False)
+        )
+        channels = _known(var.ty.shape.values[attrs["out_axes"].index(len(q) - 1)])
+        sizes = {"queries": q, "keys": (k[-1],), "channels": (channels,)}
+        decisions = self._decisions(Problem("attention", sizes))
+        return call("attention", *value.args, **attrs | {"annotations": decisions.annotations()})
 
     def _product(self, value: relax.Call) -> relax.Expr:
         """A product of two matrices that only a run knows: nothing to pack."""

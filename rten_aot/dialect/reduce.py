@@ -21,7 +21,7 @@ from rten_aot.dialect.loops import (
     parallel,
     product,
 )
-from rten_aot.dialect.registry import Layout, Pattern, define
+from rten_aot.dialect.registry import UNANNOTATED, Annotations, Layout, Pattern, define
 from rten_aot.dialect.scalar import (
     add,
     dtype_of,
@@ -74,6 +74,7 @@ def reduce_over(
     kind: str,
     name: str,
     value: Callable[[Sequence[tirx.Expr]], tirx.Expr],
+    annotations: Annotations = UNANNOTATED,
 ) -> te.Tensor:
     """``value`` of every index of ``shape``, reduced over ``axes``, each of which keeps size 1."""
     kept = [index(1) if i in axes else size for i, size in enumerate(shape)]
@@ -83,7 +84,7 @@ def reduce_over(
         term = value([variables[i].var if i in variables else v for i, v in enumerate(indices)])
         return _combined(term, kind, list(variables.values()))
 
-    return te.compute(tuple(kept), element, name=name)
+    return te.compute(tuple(kept), element, name=name, attrs=dict(annotations))
 
 
 def _itself(x: tirx.Expr) -> tirx.Expr:

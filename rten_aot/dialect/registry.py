@@ -120,6 +120,11 @@ def call(name: str, *operands: relax.Expr, **attrs: AttrValue) -> relax.Call:
     return tvm.ir.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", json=encoded))
 
 
+def definition(name: str) -> OpDef:
+    """The definition of ``rten.<name>``; ``KeyError`` if there is none."""
+    return _OPS[PREFIX + name]
+
+
 def op_def(expr: Any) -> OpDef | None:
     """The definition of the operator that ``expr`` calls; None if it calls no rten operator."""
     if isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op):

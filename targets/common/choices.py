@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from rten_aot.errors import CompileError
 from rten_aot.targets.base import Machine
-from rten_aot.targets.common.packing import lanes, rows, width
+from rten_aot.targets.common.packing import columns_in_copy, lanes, rows, width
 from rten_aot.targets.common.problems import Problem
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.stmts import TILE_BYTES
@@ -25,6 +25,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("width", "rows", "run", "ahead"),
     "matmul": ("width", "rows", "run"),
     "matmul_transposed": ("width", "rows", "run"),
+    "attention": ("width", "rows"),
 }
 """What there is to choose, by kind of problem."""
 _LONGEST_RUN = 1 << 16
@@ -39,7 +40,7 @@ class Choice:
     algorithm: Algorithm | None = None
     """Of a convolution."""
     width: int | None = None
-    """Columns of a packed block and of a register tile; channels of a depthwise tile."""
+    """Columns of a packed block and of a register tile; channels of a depthwise tile; keys."""
     rows: int | None = None
     """Rows of a register tile at most; pixels of a depthwise tile."""
     run: int | None = None
@@ -102,7 +103,8 @@ def faults(machine: Machine, problem: Problem, choice: Choice) -> Iterator[tuple
     """What is wrong with a choice for a problem: fields, and what is to be said of them."""
     strange = [field for field in choice.fields if field not in _FIELDS[problem.kind]]
     for field in strange:
-        yield field, f"there is no such choice for a {problem.kind.split('_')[0]}"
+        kind = problem.kind.split("_")[0]
+        yield field, f"there is no such choice for {'an' if kind == 'attention' else 'a'} {kind}"
     if strange:
         return
     if choice.algorithm == "winograd" and not problem.allows_winograd:
@@ -145,6 +147,8 @@ def _rows_fault(machine: Machine, problem: Problem, choice: Choice) -> str | Non
         spills = too_many or columns * count * 4 > TILE_BYTES
     else:
         spills = count > rows(machine, columns)
+    if problem.kind == "attention":  # its other product has tiles of as many rows
+        spills |= count > rows(machine, columns_in_copy(machine, problem.sizes["channels"][0]))
     return f"a tile of {count}x{columns} does not fit the registers" if spills else None
 
 

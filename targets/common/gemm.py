@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Stmt
 
+from rten_aot.targets.common.blocks import Matrices, copy_to_blocks
 from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import (
@@ -19,14 +20,13 @@ from rten_aot.targets.common.expr import (
     substitute,
 )
 from rten_aot.targets.common.halves import stored_load, widened
-from rten_aot.targets.common.loops import seq, store, zero
+from rten_aot.targets.common.loops import seq
 from rten_aot.targets.common.packing import (
     Blocks,
     columns_in_copy,
     columns_in_place,
     is_dot_products,
 )
-from rten_aot.targets.common.packing import lanes as tile_lanes
 from rten_aot.targets.common.product import Block, Product, ProductLoops
 from rten_aot.targets.common.stages import Stage
 from rten_aot.targets.common.tiles import Names, RowIndex, epilogue_is_flat
@@ -224,57 +224,20 @@ class _Gemm:
         return self._ctx.values.load(self._b.source, self._place(self._b, leading, column, k))
 
     def _pack(self, width: int) -> tuple[Buffer, Stmt]:
-        """Copies the right matrices into blocks of columns, zeros behind the last column."""
-        loops = self._loops
-        count = tirx.floordiv(self._columns + i64(width - 1), i64(width))
-        # The shape of a parameter may not use names that the body defines.
-        batches: Expr = i64(1)
-        for extent in self._batch.extents:
-            batches = batches * extent
-        shape = [loops.simplify(e) for e in (batches, count, self._inner, i64(width))]
-        packed = self._ctx.scratch(shape, self._stage.dtype, "packed")
-        blocks = self._name("blocks", count)
-        defined = self._name.take()
+        """Copies the right matrices into blocks of columns."""
 
-        def pack_block(t: Expr) -> Stmt:
-            at = Block(tirx.truncdiv(t, blocks), i64(0), 1, i64(0), tirx.truncmod(t, blocks))
-            return self._pack_block(packed, at, width)
+        def element(batch: Expr, k: Expr, column: Expr) -> Expr:
+            return self._element_of_b(Block(batch, i64(0), 1, i64(0), i64(0)), k, column)
 
-        total = loops.simplify(self._batch.count * blocks)
-        return packed, seq(defined, loops.parallel("pack", total, pack_block))
-
-    def _pack_block(self, packed: Buffer, at: Block, width: int) -> Stmt:
-        loops, inner = self._loops, self._inner
-        first = at.block * i64(width)
-        valid = tirx.min(self._columns - first, i64(width))
-
-        def move(k: Expr, j: Expr) -> Stmt:
-            value = self._element_of_b(at, k, first + j)
-            return store(packed, value, [at.batch, at.block, k, j])
-
-        def blank(k: Expr, j: Expr) -> Stmt:
-            return store(packed, zero(self._stage.dtype), [at.batch, at.block, k, j])
-
-        def column(j: Expr) -> Stmt:
-            return loops.serial("k", inner, lambda k: move(k, j))
-
-        def row(k: Expr) -> Stmt:
-            lanes = tile_lanes(self._ctx.machine, width)
-            return seq(loops.vectors("v", width, lanes, lambda j: move(k, j)))
-
-        if self._stage.int_annotation("transpose_b", 0):
-            whole = loops.serial("j", width, column)
-        else:
-            whole = loops.serial("k", inner, row)
-        partly = seq(
-            loops.serial("j", valid, column),
-            loops.serial(
-                "j",
-                i64(width) - valid,
-                lambda j: loops.serial("k", inner, lambda k: blank(k, valid + j)),
-            ),
+        matrices = Matrices(
+            self._batch.extents,
+            self._inner,
+            self._columns,
+            element,
+            by_column=bool(self._stage.int_annotation("transpose_b", 0)),
+            dtype=self._stage.dtype,
         )
-        return tirx.IfThenElse(valid >= i64(width), whole, partly)
+        return copy_to_blocks(self._ctx, matrices, width, self._name)
 
     # -- results --------------------------------------------------------------------------------
 

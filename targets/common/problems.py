@@ -23,10 +23,12 @@ _FORMS: Mapping[str, str] = {
     "gemm": "gemm {sizes:3?}",
     "matmul": "matmul {left:+?} by {right:+?}",
     "matmul_transposed": "matmul {left:+?} by transposed {right:+?}",
+    "attention": "attention {queries:+?} by {keys:1?} keys of {channels:1} channels",
 }
 """How keys look, by kind of problem: each field has a number of sizes (``+`` is two or more), and a
 ``?`` if a run may be the first to know them. A ``gemm`` has a constant right factor, and is named
-by its rows, inner size and columns; the others by the shapes of both factors, as they are stored.
+by its rows, inner size and columns; a ``matmul`` by the shapes of both factors, as they are stored;
+an attention by the shape of its queries besides.
 """
 
 _FIELD = re.compile(r"\{(\w+):([\d+])(\??)\}")
@@ -67,7 +69,7 @@ class Problem:
 
     @property
     def columns(self) -> int | None:
-        """Columns of the product, those of one group; channels of a depthwise convolution."""
+        """Columns of the product, those of one group; channels of a depthwise one; keys."""
         match self.kind:
             case "conv":
                 return self._fixed("out")[0] // self._fixed("groups")[0]
@@ -77,6 +79,8 @@ class Problem:
                 return self.sizes["sizes"][2]
             case "matmul":
                 return self.sizes["right"][-1]
+            case "attention":
+                return self.sizes["keys"][0]
         return self.sizes["right"][-2]
 
     @property
@@ -87,6 +91,8 @@ class Problem:
                 return total([self.sizes["image"][0], *self._result()])
             case "gemm":
                 return self.sizes["sizes"][0]
+            case "attention":
+                return total(self.sizes["queries"][:-1])
         return total(self.sizes["left"][:-1])
 
     @property

@@ -19,7 +19,8 @@ from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.expr import constant_int, i64
 from rten_aot.targets.common.loops import seq, when
 from rten_aot.targets.common.packing import lanes, rows
-from rten_aot.targets.common.tiles import Names, Reduce, Shape, branch, product_tile, store_columns
+from rten_aot.targets.common.row_tiles import row_tile
+from rten_aot.targets.common.tiles import Names, Reduce, Shape, product_tile, store_columns
 
 _THREADS = 4
 """Threads that work is shared out for: they should finish at about the same time."""
@@ -29,10 +30,6 @@ _BYTES_PER_CYCLE = 8
 """What a core reads of weights that are not in its own caches."""
 _LONGEST_RUN = 64
 """Tiles in a run at most."""
-_SWITCH_ROWS = 6
-"""Tiles with at most so many rows get a shorter version for each smaller number of rows."""
-_SMALL_ROWS = 4
-"""Rows of the small tiles that the others are finished with."""
 _WEIGHTS_FIT = "weights fit the level-2 cache"
 
 
@@ -107,8 +104,8 @@ class ProductLoops:
 
     def build(self) -> Stmt:
         """The loops."""
-        p, name, run = self._product, self._name, self._run
-        runs = name("runs", self._ceil_div(self._tiles, run))
+        p, name = self._product, self._name
+        runs = name("runs", self._number_of_runs())
         inner = name("inner", i64(p.groups) * self._blocks)
         total = self._simplify(i64(p.batches) * runs * inner)
         before = name.take()
@@ -118,14 +115,12 @@ class ProductLoops:
             block = name("block", self._mod(column, self._blocks))
             group = name("group", self._div(column, self._blocks))
             batch = name("batch", self._div(rest, runs))
-            start, count = self._run_bounds(self._mod(rest, runs), run)
+            start, count = self._run_bounds(self._mod(rest, runs), runs)
             decoded = name.take()
             return seq(
                 decoded,
                 self._loops.serial(
-                    "tile",
-                    1 if run == 1 else count,
-                    lambda i: self._tile(batch, start + i, group, block),
+                    "tile", count, lambda i: self._tile(batch, start + i, group, block)
                 ),
             )
 
@@ -219,17 +214,28 @@ class ProductLoops:
         size = p.groups * blocks * p.width * self._sum_length() * p.right_bytes
         return size <= self._ctx.machine.l2_bytes // 2
 
-    def _run_bounds(self, number: Expr, run: int) -> tuple[Expr, Expr]:
-        """The first tile of a run and how many there are: where sizes are known, nearly the same.
+    def _number_of_runs(self) -> Expr:
+        """Enough for the longest that a run may be, and for all threads if only a run tells."""
+        runs = self._ceil_div(self._tiles, self._run)
+        p, blocks = self._product, constant_int(self._blocks)
+        if constant_int(self._tiles) is not None or blocks is None or self._run == 1:
+            return runs
+        least = -(-_THREADS // max(1, (constant_int(p.batches) or 1) * p.groups * blocks))
+        return tirx.max(runs, tirx.min(self._tiles, i64(least))) if least > 1 else runs
+
+    def _run_bounds(self, number: Expr, runs: Expr) -> tuple[Expr, Expr]:
+        """The first tile of a run and how many there are: of all runs about the same number.
 
         Threads get equal numbers of runs.
         """
         name, tiles = self._name, constant_int(self._tiles)
+        if self._run == 1:
+            return number, i64(1)
         if tiles is None:
-            start = name("start", number * i64(run))
-            return start, self._simplify(tirx.min(self._tiles - start, i64(run)))
-        runs = -(-tiles // run)
-        short, longer = divmod(tiles, runs)
+            start = name("start", tirx.truncdiv(number * self._tiles, runs))
+            end = tirx.truncdiv((number + i64(1)) * self._tiles, runs)
+            return start, name("count", end - start)
+        short, longer = divmod(tiles, -(-tiles // self._run))
         start = name("start", number * i64(short) + tirx.min(number, i64(longer)))
         return start, self._simplify(i64(short) + tirx.Cast("int64", number < i64(longer)))
 
@@ -243,48 +249,7 @@ class ProductLoops:
             defined = self._name.take()
             return seq(defined, self._product_tile(Block(batch, first, count, group, block)))
 
-        known = constant_int(self._product.rows)
-        if known is not None:
-            return self._balanced(known, number, rows_from)
-        return self._symbolic(number, rows_from)
-
-    def _balanced(self, count: int, number: Expr, rows_from: Callable[[Expr, int], Stmt]) -> Stmt:
-        """Tiles whose numbers of rows differ by at most one."""
-        tiles = -(-count // self._most_rows)
-        if tiles == 0:
-            return seq()
-        short, longer = divmod(count, tiles)
-        if longer == 0:
-            return rows_from(number * i64(short), short)
-        return when(
-            self._simplify(number < i64(longer)),
-            rows_from(number * i64(short + 1), short + 1),
-            rows_from(number * i64(short) + i64(longer), short),
-        )
-
-    def _symbolic(self, number: Expr, rows_from: Callable[[Expr, int], Stmt]) -> Stmt:
-        """Full tiles and a shorter one, whose rows are known at run time only."""
-        most = i64(self._most_rows)
-        start = number * most
-        rest = i64(self._product.rows) - start
-        return branch(
-            rest >= most, rows_from(start, self._most_rows), self._tail(start, rest, rows_from)
-        )
-
-    def _tail(self, start: Expr, rest: Expr, rows_from: Callable[[Expr, int], Stmt]) -> Stmt:
-        """The last ``rest`` rows: a tile for each possible number, or several small tiles."""
-        if self._most_rows <= _SWITCH_ROWS:
-            result: Stmt | None = None
-            for count in range(1, self._most_rows):
-                result = branch(tirx.EQ(rest, i64(count)), rows_from(start, count), result)
-            return seq(result)
-        small = i64(_SMALL_ROWS)
-        whole = tirx.truncdiv(rest, small)
-        last = start + whole * small
-        return seq(
-            self._loops.serial("few", whole, lambda i: rows_from(start + i * small, _SMALL_ROWS)),
-            self._loops.serial("one", tirx.truncmod(rest, small), lambda i: rows_from(last + i, 1)),
-        )
+        return row_tile(self._loops, self._product.rows, self._most_rows, number, rows_from)
 
     def _product_tile(self, at: Block) -> Stmt:
         p = self._product

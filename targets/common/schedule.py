@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx import Stmt
 
 from rten_aot.targets.base import Machine
+from rten_aot.targets.common.attention import schedule_attention
 from rten_aot.targets.common.choices import Decisions
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.conv2d import schedule_conv2d
@@ -29,6 +30,7 @@ _RECURSION = 20_000
 
 
 RULES: Mapping[str, AnchorRule] = {
+    "attention": schedule_attention,
     "conv2d": schedule_conv2d,
     "depthwise": schedule_depthwise,
     "gemm": schedule_gemm,

@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
+import rten_aot.dialect.attention
 import rten_aot.dialect.conv
 import rten_aot.dialect.matmul  # noqa: F401
 from rten_aot.dialect.functions import bindings
@@ -144,9 +145,14 @@ def test_keys() -> None:
         [tensor_type([2, n, 4]), tensor_type([2, 20, 4])],
         lambda b, x, y: b.emit(call("matmul", x, y, transpose_b=True)),
     )
+    axes = {"q_axes": [0, 2, 1], "k_axes": [0, 1, 2], "v_axes": [0, 1, 2], "out_axes": [0, 2, 1]}
+    attention = module(
+        [tensor_type([2, 4, n]), tensor_type([2, 4, 20]), tensor_type([2, 20, 6])],
+        lambda b, *xs: b.emit(call("attention", *xs, steps=[], **axes)),
+    )
     keys = [
         attrs_of(c)["annotations"]["rten.key"]
-        for mod in (depthwise, grouped, product, matrices)
+        for mod in (depthwise, grouped, product, matrices, attention)
         for c in calls_of(packed(mod))
     ]
     assert keys == [
@@ -154,6 +160,7 @@ def test_keys() -> None:
         "conv 6->12 3x2 strides 1x1 dilations 1x2 pads 1x1x1x1 groups 3 image ?x8x9",
         "gemm ?x4x20",
         "matmul 2x?x4 by transposed 2x20x4",
+        "attention 2x?x4 by 20 keys of 6 channels",
     ]
 
 

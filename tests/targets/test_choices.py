@@ -13,6 +13,7 @@ import tvm
 from tvm import relax, tirx
 
 import rten_aot.dialect.arithmetic
+import rten_aot.dialect.attention
 import rten_aot.dialect.conv
 import rten_aot.dialect.elementwise
 import rten_aot.dialect.matmul
@@ -115,6 +116,21 @@ def matmul(left: Sequence[int], right: Sequence[int], *, transposed: bool = Fals
     return Net([left, right], build, [a, b], a.astype(np.float64) @ other)
 
 
+def attention(batch: int, rows: int, keys: int, depth: int, channels: int, *, free: bool) -> Net:
+    """``softmax(q @ k) @ v``; if ``free``, only a run tells rows and keys."""
+    q, k, v = array(batch, rows, depth), array(batch, depth, keys), array(batch, keys, channels)
+
+    def build(b: relax.BlockBuilder, *inputs: relax.Expr) -> relax.Expr:
+        axes = {f"{x}_axes": [0, 1, 2] for x in ("q", "k", "v", "out")}
+        return b.emit(call("attention", *inputs, steps=[], **axes))
+
+    scores = q.astype(np.float64) @ k
+    raised = np.exp(scores - scores.max(-1, keepdims=True))
+    m, n = (sym("m"), sym("n")) if free else (rows, keys)
+    shapes = [[batch, m, depth], [batch, depth, n], [batch, n, channels]]
+    return Net(shapes, build, [q, k, v], raised / raised.sum(-1, keepdims=True) @ v)
+
+
 PADDED = (1, 1, 1, 1)
 NETS: dict[str, Net] = {
     "conv": convolution(Case((1, 9, 11, 20), 37, (3, 2), (2, 1), pads=(1, 0, 1, 1))),
@@ -136,6 +152,9 @@ NETS: dict[str, Net] = {
     "matmul-shared": matmul([2, 9, 16], [16, 37]),
     "matmul-few-columns": matmul([7, 12], [12, 6]),
     "matmul-transposed": matmul([4, 10, 13], [4, 27, 13], transposed=True),
+    "attention": attention(3, 17, 37, 10, 20, free=False),
+    "attention-few": attention(2, 5, 6, 8, 3, free=False),
+    "attention-free": attention(2, 13, 70, 16, 40, free=True),
 }
 
 
@@ -196,6 +215,7 @@ LARGE = {
     "gemm": gemm([64], 64, 96),
     "matmul": matmul([2, 32, 16], [2, 16, 48]),
     "transposed": matmul([2, 32, 16], [2, 48, 16], transposed=True),
+    "attention": NETS["attention"],
 }
 EFFECTS: list[tuple[str, Choice, Choice]] = [
     ("conv", Choice("winograd"), Choice("direct")),
@@ -213,6 +233,8 @@ EFFECTS: list[tuple[str, Choice, Choice]] = [
     ("matmul", Choice(rows=4), Choice(rows=3)),
     ("matmul", Choice(run=1), Choice(run=2)),
     ("transposed", Choice(width=16), Choice(width=24)),
+    ("attention", Choice(width=16), Choice(width=24)),
+    ("attention", Choice(rows=4), Choice(rows=3)),
     ("depthwise", Choice(width=16), Choice(width=24)),
     ("depthwise", Choice(rows=4), Choice(rows=3)),
     ("depthwise", Choice(width=16, group=16), Choice(width=16, group=32)),
@@ -255,6 +277,7 @@ def test_reasons() -> None:
 CONV = "conv 64->128 5x5 strides 1x1 dilations 1x1 pads 1x1x1x1 groups 1 image 1x56x56"
 PLAIN = CONV.replace("5x5", "3x3")
 FEW = "gemm 10x20x5"
+ATTENTION = "attention 2x9x8 by 9 keys of 32 channels"
 DEPTHWISE = "depthwise 24->24 3x3 strides 1x1 dilations 1x1 pads 1x1x1x1 image 1x9x9"
 
 
@@ -289,6 +312,8 @@ DEPTHWISE = "depthwise 24->24 3x3 strides 1x1 dilations 1x1 pads 1x1x1x1 image 1
         (AVX2, DEPTHWISE, Choice(rows=8), "rows", "a tile of 8x16 does not fit the registers"),
         (AVX2, DEPTHWISE, Choice(group=24), "group", "24 is no whole number of blocks of 16"),
         (AVX2, DEPTHWISE, Choice(width=8, group=0), "group", "0 is no whole number of blocks of 8"),
+        (AVX2, ATTENTION, Choice(run=1), "run", "there is no such choice for an attention"),
+        (AVX2, ATTENTION, Choice(width=8, rows=7), "rows", "a tile of 7x8 does not fit"),
         (AVX2, "matmul 9x3 by 3x9", Choice(ahead=True), "ahead", "no such choice for a matmul"),
         (AVX2, "matmul 9x3 by 3x9", Choice(width=16), "width", "16 is more than the 9 that there"),
         (AVX2, "matmul 9x3 by 3x5", Choice(width=8), "width", "8 is more than the 5 that there"),

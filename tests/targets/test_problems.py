@@ -19,6 +19,8 @@ KEYS = {
     "matmul 12x128x32 by 12x32x100": (100, 12 * 128),
     "matmul ?x12x128x32 by transposed 12x100x32": (100, None),
     "matmul 7x3 by 3x?": (None, 7),
+    "attention 1x12x128x32 by 100 keys of 32 channels": (100, 12 * 128),
+    "attention ?x12x?x32 by ? keys of 32 channels": (None, None),
 }
 """With columns and rows."""
 
@@ -47,6 +49,8 @@ def test_keys_say_all(key: str) -> None:
         "gemm 1x2",
         "gemm 1x2x3x4",
         "matmul 3 by 3x4",
+        "attention 1x12x128x32 by 100 keys",
+        "attention 1x12x128x32 by 100 keys of ? channels",
     ],
 )
 def test_what_is_no_key(key: str) -> None:
