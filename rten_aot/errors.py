@@ -29,7 +29,7 @@ class CompileError(Exception):
     def _render(self) -> str:
         place = []
         if self.node is not None:
-            place.append(f'in node "{self.node}"' + (f" ({self.op})" if self.op else ""))
+            place.append(node_text(self.node, self.op))
         elif self.op is not None:
             place.append(f"in operator {self.op}")
         if self.attr is not None:
@@ -39,6 +39,12 @@ class CompileError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.node, self.op, self.attr, self.hint))
+
+
+def node_text(name: str, op: str | None) -> str:
+    """How messages name a node: ``in node "enc/conv1" (Conv)``."""
+    kind = f" ({op})" if op else ""
+    return f'in node "{name}"{kind}' if name else f"in an unnamed node{kind}"
 
 
 def _rebuild(

@@ -46,4 +46,4 @@ def default_output(model: str | Path, emit: Emit = "lib", target: str = "llvm") 
     path = Path(model)
     stem = path.stem if path.suffix.lower() == ".rten" else path.name
     wasm = emit == "lib" and "wasm32" in target
-    return path.with_name(stem + (".wasm" if wasm else SUFFIXES[emit]))
+    return path.parent / (stem + (".wasm" if wasm else SUFFIXES[emit]))

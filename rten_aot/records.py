@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias
 import rten_aot
 from rten_aot.diagnostics import Note
 from rten_aot.errors import CompileError
+from rten_aot.files import new_file
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice
 from rten_aot.targets.common.problems import Problem
@@ -225,14 +225,8 @@ def write(path: Path, database: Database) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with new_file(path) as temporary:
         temporary.write_text(_text(database), encoding="utf-8")
-        os.replace(temporary, path)
-    except FileNotFoundError as err:
-        raise FileNotFoundError(err.errno, "the folder does not exist", str(path.parent)) from err
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _text(database: Database) -> str:

@@ -71,6 +71,9 @@ class Architecture:
     """By the features that code may use, of those in ``features``."""
     attrs: tuple[str, ...] = ()
     """LLVM features that every CPU here has, whatever LLVM's description of it says."""
+    needed: tuple[str, ...] = ()
+    """LLVM features without which it cannot generate code for the calling convention, and fails in
+    ways that nothing can catch."""
     in_order: Mapping[str, InOrder] = field(default_factory=dict)
     """By LLVM's name of the CPU: those that products are computed for in another way."""
     levels: tuple[str, ...] = field(default=())

@@ -98,6 +98,7 @@ def get_machine(
         cpu = mcpu or (named.cpu if named else architecture.baseline)
         _check_cpu(cpu, architecture, triple)
     added = _merge(extra, attrs, architecture, triple)
+    _check_needed(architecture, triple, cpu, added)
     plain = named is not None and not mcpu and not attrs
     name = kind if plain else " ".join((cpu, *added))
     return _machine(architecture, triple, name, cpu, added, caches)
@@ -122,6 +123,8 @@ def _split(target: str) -> tuple[str, dict[str, str]]:
         value = value if equals else next(rest, "")
         if not value:
             raise TargetError(f'target "{target}": option "{name}" has no value')
+        if name in options and name != "-mattr":
+            raise TargetError(f'target "{target}": option "{name}" is given twice')
         options[name] = f"{options[name]},{value}" if name in options else value
     return words[0], options
 
@@ -256,6 +259,17 @@ def _merge(
                     hint=_nearest(attr[1:], known),
                 )
     return tuple(last.values())
+
+
+def _check_needed(architecture: Architecture, triple: str, cpu: str, attrs: Sequence[str]) -> None:
+    """Refuse what LLVM would end the process for, or never come to an end with."""
+    present = _llvm_features(architecture, triple, cpu, attrs)
+    if missing := [feature for feature in architecture.needed if feature not in present]:
+        removed = set(missing) <= _llvm_features(architecture, triple, cpu)
+        what = f"-mattr={','.join(attrs)}" if removed else f'-mcpu: CPU "{cpu}"'
+        raise TargetError(
+            f'{what} is without the feature "{missing[0]}", which all code for "{triple}" needs'
+        )
 
 
 def _machine(

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 # What every layer but the run-time may import besides its row.
-COMMON = ("errors", "diagnostics", "options", "extras")
+COMMON = ("errors", "diagnostics", "options", "extras", "files")
 TVM = ("tvm", "tvm_ffi")
 WITHOUT_TVM = ("runtime", "format", "interop", "bundle", "cli", *COMMON)
 DYNAMIC = ("import_module", "import_compiler", "import_verify")

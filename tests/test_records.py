@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rten_aot
-from rten_aot import records
+from rten_aot import files, records
 from rten_aot.errors import CompileError
 from rten_aot.records import Database, Session
 from rten_aot.targets import get_machine
@@ -266,7 +266,7 @@ def test_a_file_is_replaced_as_a_whole(file: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_names: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(records.os, "replace", fail)
+    monkeypatch.setattr(files.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         records.write(file, Database())
     assert file.read_text(encoding="utf-8") == before

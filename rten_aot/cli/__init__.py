@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, ModuleType
 
 import rten_aot
 from rten_aot.cli.parser import UsageError, did_you_mean
@@ -40,8 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 success, 1 a model, compile or run error, 2 wrong usage, 3 a fault of rten-aot itself.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     try:
-        status = _dispatch(words)
+        with _orderly_end():
+            status = _dispatch(words)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -52,6 +57,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except Exception as err:
         return _report(err)
+
+
+def _open_streams() -> None:
+    """Give a process that was started without standard streams some that go nowhere.
+
+    Otherwise the next file that it opens takes their numbers, and the messages of libraries.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """While it lasts, a signal to end lets temporary files and processes end as well."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)  # what a shell reports for a process that it ended
+
+    # One that is ignored, as SIGHUP under nohup, stays so.
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rten_aot.cli.parser import Parser, did_you_mean
+from rten_aot.cli.parser import Parser, did_you_mean, file_path
 from rten_aot.cli.text import shape_text
+from rten_aot.files import new_file
 from rten_aot.runtime import InputError, TensorInfo
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -32,7 +32,9 @@ def add_inputs(parser: Parser) -> None:
         default=[],
         help="an input and the file with its array; may be repeated",
     )
-    add("--inputs", metavar="X.npz", type=Path, help="a file with the arrays of inputs by name")
+    add(
+        "--inputs", metavar="X.npz", type=file_path, help="a file with the arrays of inputs by name"
+    )
 
 
 def random_inputs(infos: Sequence[TensorInfo]) -> dict[str, Array]:
@@ -182,17 +184,10 @@ def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 
     ``np.savez`` is of no use: it takes names as keyword arguments, of which it needs some itself.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-        os.replace(temporary, path)
-    except FileNotFoundError as err:
-        raise FileNotFoundError(err.errno, "the folder does not exist", str(path.parent)) from err
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def summary(array: Array) -> str:

@@ -7,14 +7,13 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import rten_aot
 from rten_aot.cli import choices
 from rten_aot.cli.arrays import Array, inputs_to_measure
 from rten_aot.cli.library import add_library, library_of, parse
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.text import align, ms_text, shape_text
 from rten_aot.cli.timing import Comparison, Spread, alternating, warn_if_busy
 from rten_aot.interop.peers import PEERS, Peer, open_peer
@@ -137,5 +136,10 @@ def build_parser() -> Parser:
         default=[],
         help=f"other runtimes to compare with: {', '.join(PEERS)}",
     )
-    add("--onnx", metavar="MODEL.onnx", type=Path, help="the model as the other runtimes read it")
+    add(
+        "--onnx",
+        metavar="MODEL.onnx",
+        type=file_path,
+        help="the model as the other runtimes read it",
+    )
     return parser

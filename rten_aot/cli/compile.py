@@ -11,9 +11,10 @@ import rten_aot
 from rten_aot.bundle import library_name, new_files, texts
 from rten_aot.cli import choices
 from rten_aot.cli.artifact import read_metadata
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import bytes_text
+from rten_aot.files import check_writable, is_same_file
 from rten_aot.options import LIBCS, default_output
 from rten_aot.runtime.abi import DEFAULT_PREFIX
 
@@ -48,10 +49,9 @@ def main(words: list[str]) -> int:
     output = args.output or default_output(
         args.model, args.emit, choices.target_text(args.target, args)
     )
-    if _same_file(args.model, output):
+    if is_same_file(args.model, output):
         parser.error(f'the output "{output}" is the model itself')
-    if not output.parent.is_dir():
-        raise FileNotFoundError(2, "the folder does not exist", str(output.parent))
+    check_writable(output)
     _compile(args, output, output)
     return 0
 
@@ -118,12 +118,12 @@ def build_parser() -> Parser:
         attached=frozenset({"-O"}),
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", type=Path, help="the .rten file")
+    add("model", metavar="MODEL", type=file_path, help="the .rten file")
     add(
         "-o",
         "--output",
         metavar="OUT",
-        type=Path,
+        type=file_path,
         help="the file to write (default: beside MODEL, with the suffix .so, or for wasm32 .wasm)",
     )
     choices.add_compile_options(parser, target="llvm")
@@ -138,7 +138,7 @@ def build_parser() -> Parser:
     add(
         "--bundle",
         metavar="DIR",
-        type=Path,
+        type=file_path,
         help="write the library into a folder, with its C header, a loader for Python, an example "
         "in each language, a CMake file and a README",
     )
@@ -153,12 +153,8 @@ def build_parser() -> Parser:
         type=choices.libc,
         help=f"the C library of the Linux that it is for: {', '.join(LIBCS)} (default: glibc)",
     )
-    add("--db", metavar="TUNE.json", type=Path, help="use what rten-aot tune found to be fast")
+    add("--db", metavar="TUNE.json", type=file_path, help="use what rten-aot tune found to be fast")
     add("--profile", action="store_true", help="time the kernels, for rten-aot profile")
     add("--explain", action="store_true", help="say what the optimiser did and refused, and why")
     add("-v", "--verbose", action="store_true", help="a line for each stage, on any output")
     return parser
-
-
-def _same_file(model: Path, output: Path) -> bool:
-    return model.resolve() == output.resolve()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import bytes_text
 from rten_aot.extras import import_verify
+from rten_aot.files import check_writable, is_same_file
 from rten_aot.format import read_model
 
 _EPILOG = """\
@@ -22,10 +23,9 @@ def main(words: list[str]) -> int:
     parser = build_parser()
     args = parser.parse(words)
     output = args.output or _beside(args.model)
-    if args.model.resolve() == output.resolve():
+    if is_same_file(args.model, output):
         parser.error(f'the output "{output}" is the model itself')
-    if not output.parent.is_dir():
-        raise FileNotFoundError(2, "the folder does not exist", str(output.parent))
+    check_writable(output)
     export = import_verify("rten_aot.interop.export")
     data = export.export_onnx(read_model(args.model), output)
     for path in (output, data):
@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
 
 def _beside(model: Path) -> Path:
     stem = model.stem if model.suffix.lower() == ".rten" else model.name
-    return model.with_name(f"{stem}.onnx")
+    return model.parent / f"{stem}.onnx"
 
 
 def build_parser() -> Parser:
@@ -49,12 +49,12 @@ def build_parser() -> Parser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", type=Path, help="the .rten file")
+    add("model", metavar="MODEL", type=file_path, help="the .rten file")
     add(
         "output",
         metavar="OUT",
         nargs="?",
-        type=Path,
+        type=file_path,
         help="the file to write (default: beside MODEL, with the suffix .onnx)",
     )
     return parser

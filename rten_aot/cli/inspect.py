@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rten_aot.cli.artifact import is_library, read_metadata
 from rten_aot.cli.model_facts import model_facts
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.text import align, bytes_text, shape_text
 
 
@@ -102,6 +101,6 @@ def build_parser() -> Parser:
         epilog="Needs NumPy only; with the compiler installed it also lists what it cannot compile."
         "\nA library is read, not loaded, so libraries for other machines can be looked into too.",
     )
-    parser.add_argument("file", metavar="MODEL", type=Path, help="a .rten model or a .so")
+    parser.add_argument("file", metavar="MODEL", type=file_path, help="a .rten model or a .so")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

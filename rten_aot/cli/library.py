@@ -13,8 +13,10 @@ import rten_aot
 from rten_aot.cli import choices
 from rten_aot.cli.arrays import add_inputs
 from rten_aot.cli.artifact import is_library
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
+from rten_aot.errors import TargetError
+from rten_aot.extras import import_compiler
 
 _TARGET = "llvm -mcpu=native"
 
@@ -25,7 +27,7 @@ def add_library(parser: Parser, text: str, *, threads: str = "the physical cores
     ``text`` says what the model may be, ``threads`` how many there are by default.
     """
     add = parser.add_argument
-    add("model", metavar="MODEL", type=Path, help=text)
+    add("model", metavar="MODEL", type=file_path, help=text)
     add_inputs(parser)
     choices.add_compile_options(parser, target=_TARGET)
     choices.add_weights(parser)
@@ -55,6 +57,20 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     return args
 
 
+def check_runs_here(target: str) -> None:
+    """Fail before the work where its result cannot be run.
+
+    Raises:
+        TargetError: a name is unknown, or the code is for other computers.
+    """
+    machines = import_compiler("rten_aot.targets").get_machines(target)
+    if not any(machine.runs_here() for machine in machines):
+        raise TargetError(
+            f'this computer cannot run code for "{target}"',
+            hint="compile it with rten-aot compile, and run it where it belongs",
+        )
+
+
 @contextmanager
 def library_of(args: Namespace, *, profile: bool = False) -> Iterator[Path]:
     """The library, which ends to exist with the context if it was compiled here.
@@ -64,6 +80,8 @@ def library_of(args: Namespace, *, profile: bool = False) -> Iterator[Path]:
     if is_library(args.model):
         yield args.model
         return
+    target = choices.target_text(args.target, args)
+    check_runs_here(target)
     with tempfile.TemporaryDirectory(prefix="rten-aot-measure-") as folder:
         library = Path(folder, "model.so")
         progress = ProgressLine(sys.stderr, verbose=False)
@@ -71,7 +89,7 @@ def library_of(args: Namespace, *, profile: bool = False) -> Iterator[Path]:
             rten_aot.compile(
                 args.model,
                 library,
-                target=choices.target_text(args.target, args),
+                target=target,
                 shapes=dict(args.shape),
                 dims=dict(args.dim),
                 opt_level=args.O,

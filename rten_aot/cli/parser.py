@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 _NUMBER = re.compile(r"-\d+(\.\d*)?|-\.\d+")
@@ -23,6 +24,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean "…"?`` for a known word that is close to ``word``, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def file_path(text: str) -> Path:
+    """A file or folder of the command line: an empty word would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
 
 
 class Parser(argparse.ArgumentParser):

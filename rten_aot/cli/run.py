@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import rten_aot
 from rten_aot.cli import choices
 from rten_aot.cli.arrays import Array, add_inputs, file_inputs, random_inputs, summary, write_npz
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.text import align, shape_text
+from rten_aot.files import check_writable, is_same_file
 from rten_aot.runtime import TensorInfo
 
 
 def main(words: list[str]) -> int:
     """Run a model as the words say; returns the exit code."""
-    args = build_parser().parse(words)
+    parser = build_parser()
+    args = parser.parse(words)
+    if args.output is not None:
+        if is_same_file(args.model, args.output):
+            parser.error(f'the output "{args.output}" is the model itself')
+        check_writable(args.output)
     model = rten_aot.load(args.model, num_threads=args.threads)
     if args.input or args.inputs:
         inputs = file_inputs(model.inputs, args.input, args.inputs)
@@ -54,9 +59,9 @@ def build_parser() -> Parser:
         epilog="Without inputs the model runs on seeded random values, just for a look.",
     )
     add = parser.add_argument
-    add("model", metavar="MODEL.so", type=Path, help="the library that rten-aot compile wrote")
+    add("model", metavar="MODEL.so", type=file_path, help="the library that rten-aot compile wrote")
     add_inputs(parser)
-    add("--output", metavar="Y.npz", type=Path, help="write the outputs to a file, by name")
+    add("--output", metavar="Y.npz", type=file_path, help="write the outputs to a file, by name")
     add(
         "--threads",
         metavar="N",

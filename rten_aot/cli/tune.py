@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from rten_aot.cli import choices, library
 from rten_aot.cli.arrays import Array, add_inputs, inputs_to_measure
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import align, ms_text
 from rten_aot.extras import import_compiler
+from rten_aot.files import is_same_file
 from rten_aot.runtime import TensorInfo
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def main(words: list[str]) -> int:
     args = library.parse(parser, words)
     if args.O != 3:
         parser.error(f"argument -O: there is nothing to choose below -O3, got -O{args.O}")
+    if is_same_file(args.model, args.db):
+        parser.error(f'the file "{args.db}" is the model itself')
     progress = ProgressLine(sys.stderr, verbose=args.verbose)
 
     def note(line: str) -> None:
@@ -122,8 +125,14 @@ def build_parser() -> Parser:
         attached=frozenset({"-O"}),
     )
     add = parser.add_argument
-    add("model", metavar="MODEL.rten", type=Path, help="the model")
-    add("--db", metavar="TUNE.json", type=Path, required=True, help="the file with what was found")
+    add("model", metavar="MODEL.rten", type=file_path, help="the model")
+    add(
+        "--db",
+        metavar="TUNE.json",
+        type=file_path,
+        required=True,
+        help="the file with what was found",
+    )
     add(
         "--trials",
         metavar="N",

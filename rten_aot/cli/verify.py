@@ -15,7 +15,8 @@ import numpy as np
 import rten_aot
 from rten_aot.cli import choices
 from rten_aot.cli.arrays import Array, add_inputs, file_inputs, random_inputs
-from rten_aot.cli.parser import Parser
+from rten_aot.cli.library import check_runs_here
+from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.progress import ProgressLine
 from rten_aot.cli.text import align, shape_text
 from rten_aot.errors import CompileError
@@ -52,6 +53,7 @@ def main(words: list[str]) -> int:
     if args.tolerance is None:
         args.tolerance = TOLERANCES[args.weights]
     verify = import_verify("rten_aot.interop.verify")
+    check_runs_here(choices.target_text(args.target, args))
     model = read_model(args.model)
     with tempfile.TemporaryDirectory(prefix="rten-aot-verify-") as folder:
         engine = _Engine(args, Path(folder))
@@ -170,7 +172,7 @@ def build_parser() -> Parser:
         attached=frozenset({"-O"}),
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", type=Path, help="the .rten file")
+    add("model", metavar="MODEL", type=file_path, help="the .rten file")
     add_inputs(parser)
     choices.add_compile_options(parser, target=_TARGET)
     choices.add_weights(parser)

@@ -25,6 +25,7 @@ from rten_aot.codegen.localize import localize
 from rten_aot.codegen.platforms import WASM, Platform, platform_of
 from rten_aot.codegen.wasm import check_module
 from rten_aot.errors import InternalError, LinkError
+from rten_aot.files import new_file
 
 NATIVE = Path(__file__).resolve().parent / "native"
 """The folder of the C runtime and of the header that generated C text includes."""
@@ -100,12 +101,10 @@ def link(
         raise LinkError(f'symbol prefix "{symbol_prefix}" is not a C identifier')
     platform = platform_of(triple)
     check_form(platform, form)
-    destination = output.resolve()
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     with contextlib.ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rten-aot-")))
-        stack.callback(temporary.unlink, missing_ok=True)
+        temporary = stack.enter_context(new_file(output))
         zig = _Zig(platform, workdir)
         functions = (*_FUNCTIONS, *_PROFILE_FUNCTIONS) if profile else _FUNCTIONS
         exports = [f"{prefix}_{name}" for name in functions]
@@ -132,7 +131,6 @@ def link(
             _check_elf(made, platform, prefix)
         if form == "archive":
             zig.run("ar", "rcsD", str(temporary), str(made))
-        os.replace(temporary, destination)
 
 
 def check_form(platform: Platform, form: Form) -> None:
@@ -214,9 +212,15 @@ class _Zig:
             check=False,
         )
         if done.returncode != 0:
+            ended = done.returncode < 0
+            how = (
+                f"was ended by signal {-done.returncode}"
+                if ended
+                else (f"failed with exit code {done.returncode}")
+            )
             raise LinkError(
-                f"zig {tool} failed with exit code {done.returncode}\n"
-                f"{_useful(done.stdout)}\ncommand: {shlex.join(command)}"
+                f"zig {tool} {how}\n{_useful(done.stdout)}\ncommand: {shlex.join(command)}",
+                hint="the disk or the memory may be full" if ended else None,
             )
 
     def runtime_object(self, prefix: str, macros: Sequence[str]) -> Path:

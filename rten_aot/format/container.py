@@ -10,6 +10,8 @@ from ..errors import ModelFormatError
 from .tables import NEWER
 
 _MAGIC = b"RTEN"
+# ELF, WebAssembly.
+_LIBRARIES = (b"\x7fELF", b"\0asm")
 _HEADER = struct.Struct("<4sIQQQ")
 
 
@@ -36,6 +38,11 @@ def open_container(data: memoryview) -> Container:
     if len(data) < 8:
         what = "is empty" if len(data) == 0 else f"has only {len(data)} bytes"
         raise ModelFormatError(f"the file {what}")
+    if data[:4] in _LIBRARIES:
+        raise ModelFormatError(
+            "not a .rten model, but machine code, as rten-aot compile writes it",
+            hint="name the model that it was compiled from",
+        )
     if data[:4] != _MAGIC:
         return Container("rten-v1", data[4:8] == _MAGIC, data, None)
     if len(data) < _HEADER.size:

@@ -17,7 +17,7 @@ from tvm.sym import Analyzer
 from rten_aot.dialect import registry as dialect
 from rten_aot.dialect.broadcast import same
 from rten_aot.dialect.origins import with_nodes
-from rten_aot.errors import ShapeError, UnsupportedOpError
+from rten_aot.errors import ShapeError, UnsupportedOpError, node_text
 from rten_aot.format.graph import OpNode
 from rten_aot.importer.attrs import AttrReader
 
@@ -233,7 +233,7 @@ class OpContext:
         """Have the condition tested when the model runs."""
         if any(tvm_ffi.structural_equal(condition, c.condition) for c in self.state.checks):
             return
-        text = f'in node "{self.node.name}" ({self.node.op}): {message}'
+        text = f"{node_text(self.node.name, self.node.op)}: {message}"
         self.state.checks.append(Check(condition, self.node_index, text))
 
     def measure(

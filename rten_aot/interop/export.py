@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import onnx
 
 import rten_aot.interop.rules_control
 import rten_aot.interop.rules_special  # noqa: F401  (they register their operators)
+from rten_aot.files import new_file
 from rten_aot.format import Constant, DType, Graph, Model, OpNode, Value
 from rten_aot.interop.elements import OPSET
 from rten_aot.interop.external import ExternalData
@@ -29,20 +29,14 @@ def export_onnx(model: Model, path: Path, *, inline_limit: int = _INLINE_LIMIT) 
         CompileError: the model cannot be written as ONNX.
         OSError: a file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    data = path.with_name(path.name + ".data")
-    try:
+    with new_file(path) as temporary:
         if _weight_bytes(model.graph) <= inline_limit:
             temporary.write_bytes(to_onnx(model).SerializeToString())
-            data_written = None
-        else:
-            with ExternalData(data) as external:
-                temporary.write_bytes(to_onnx(model, external).SerializeToString())
-            data_written = data
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return data_written
+            return None
+        data = path.with_name(path.name + ".data")
+        with new_file(data) as place, ExternalData(place, data.name) as external:
+            temporary.write_bytes(to_onnx(model, external).SerializeToString())
+        return data
 
 
 def to_onnx(model: Model, external: ExternalData | None = None) -> onnx.ModelProto:

@@ -17,10 +17,10 @@ _SMALL = 1024
 
 
 class ExternalData:
-    """A file that takes the data of large tensors."""
+    """A file that takes the data of large tensors; ``name`` is what the model calls it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, name: str) -> None:
+        self._name = name
         self._file = open(path, "wb")
 
     def __enter__(self) -> ExternalData:
@@ -44,7 +44,7 @@ class ExternalData:
         self._file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         proto.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (
-            ("location", self._path.name),
+            ("location", self._name),
             ("offset", str(offset)),
             ("length", str(data.nbytes)),
         ):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
+import os
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,9 @@ from rten_aot.runtime.model import Model, TensorInfo, load
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit code."""
     args = parser().parse_args(words)
+    if args.command == "run" and args.output is not None and _is_same(args.output, args.model):
+        print(f"error: the output {args.output} is the model itself", file=sys.stderr)
+        return 2
     try:
         with load(args.model, num_threads=args.threads) as model:
             match args.command:
@@ -89,6 +94,10 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _is_same(output: Path, model: str) -> bool:
+    return os.path.realpath(output) == os.path.realpath(model)
+
+
 def _describe(model: Model, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(model.metadata, indent=2, ensure_ascii=False))
@@ -112,11 +121,31 @@ def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
         more = " ..." if array.size > 4 else ""
         print(f"{name}  {array.dtype}  {_shape_text(array.shape)}  {first}{more}")
     if output is not None:
-        # numpy.savez takes names as keyword arguments, of which it has some itself.
-        with zipfile.ZipFile(output, "w") as archive:
-            for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
+        _write(output, _archive(results))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file as a whole or not at all; devices and pipes take the bytes."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _archive(arrays: Mapping[str, Array]) -> bytes:
+    # numpy.savez takes names as keyword arguments, of which it has some itself.
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return data.getvalue()
 
 
 def _time(model: Model, files: Sequence[str], seconds: float, runs: int | None) -> None:
@@ -141,14 +170,20 @@ def _inputs(model: Model, files: Sequence[str]) -> dict[str, Array]:
         names = [info.name for info in model.inputs if text.startswith(info.name + "=")]
         name = max(names, key=len, default="")
         path = text[len(name) + 1 :] if name else text
-        try:
-            loaded = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as err:
-            raise InputError(f"{path}: not a file with plain arrays ({err})") from err
-        if isinstance(loaded, np.ndarray) != bool(name):
+        loaded = _load(path)
+        if isinstance(loaded, dict) == bool(name):
             raise InputError(f'"{text}" is neither NAME=X.npy nor X.npz')
-        arrays.update({name: loaded} if name else dict(loaded))
+        arrays.update(loaded if isinstance(loaded, dict) else {name: loaded})
     return arrays
+
+
+def _load(path: str) -> Array | dict[str, Array]:
+    try:
+        with open(path, "rb") as file:
+            loaded: Array | np.lib.npyio.NpzFile = np.load(file, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (ValueError, EOFError, zipfile.BadZipFile) as err:
+        raise InputError(f"{path}: not a file with plain arrays ({err})") from err
 
 
 def _random(info: TensorInfo) -> Array:

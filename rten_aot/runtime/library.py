@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import re
+import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def _check_file(path: Path) -> None:
     """Say plainly what the loader would put in riddles."""
     try:
         with open(path, "rb") as file:
-            head = file.read(20)
+            head = file.read(64)
     except FileNotFoundError:
         raise ModelLoadError(f"{path}: there is no such file") from None
     except OSError as err:
@@ -126,8 +127,22 @@ def _check_file(path: Path) -> None:
     if head[:4] != b"\x7fELF":
         raise ModelLoadError(f"{path}: not a library that rten-aot compiled")
     machine, own = _machine(head), _own_machine()
-    if own is not None and machine != own:
+    if own is not None and machine != own and len(head) >= 20:
         raise ModelLoadError(f"{path}: was compiled for {machine}, this is {own}")
+    if path.stat().st_size < _least_size(head):
+        # The loader would map it, and the process end where pages are missing.
+        raise ModelLoadError(f"{path}: is cut short, as by a copy that was interrupted")
+
+
+def _least_size(head: bytes) -> int:
+    """The bytes up to the end of an ELF file's table of sections, which comes last."""
+    if len(head) < 64:
+        return 64
+    is_64 = head[4] == 2
+    word, sizes = ("<Q", 0x3A) if is_64 else ("<I", 0x2E)
+    (start,) = struct.unpack_from(word, head, 0x28 if is_64 else 0x20)
+    size, count = struct.unpack_from("<HH", head, sizes)
+    return int(start) + int(size) * int(count)
 
 
 def _machine(head: bytes) -> str:

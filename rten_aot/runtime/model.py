@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -194,7 +194,12 @@ class Model:
             values = []
         if len(values) != len(self.inputs) or len(inputs) != len(values):
             raise self._wrong_names(inputs)
-        results = self._run(values, outputs or _NOTHING, on_device=on_device)
+        targets = _NOTHING if outputs is None else outputs
+        if not isinstance(targets, Mapping):
+            raise InputError(
+                f"outputs is a mapping from output names to arrays, got {type(outputs).__name__}"
+            )
+        results = self._run(values, targets, on_device=on_device)
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
     def __call__(self, *inputs: object) -> tuple[Array, ...]:
@@ -364,6 +369,10 @@ class Model:
         # At exit the process ends anyway, and what close() needs may be gone: even ``sys`` itself.
         if not _is_finalizing() and getattr(self, "_handle", None):
             self.close()
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would share the handle, and free it too.
+        raise TypeError("a loaded model cannot be copied or pickled; load its library again")
 
     def __repr__(self) -> str:
         def text(infos: Sequence[TensorInfo]) -> str:

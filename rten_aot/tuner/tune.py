@@ -13,14 +13,16 @@ from typing import Any, TypeAlias
 from rten_aot import driver, records
 from rten_aot.diagnostics import Note, Progress
 from rten_aot.errors import CompileError, TargetError
+from rten_aot.files import check_writable
 from rten_aot.format import read_model
-from rten_aot.format.graph import Dim
+from rten_aot.format.graph import Dim, Model
 from rten_aot.records import Database
 from rten_aot.runtime import TensorInfo, load
 from rten_aot.targets import get_machine
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice
 from rten_aot.targets.common.problems import Problem
+from rten_aot.targets.cuda.target import Gpu
 from rten_aot.tuner.candidates import candidates
 from rten_aot.tuner.measure import Array, Bench, MeasureError, Ratio, Times
 from rten_aot.tuner.search import Found, Search, settle
@@ -95,10 +97,13 @@ def tune(plan: Plan, file: Path, note: Note, progress: Progress) -> Outcome:
             f"tuning measures code for {machine.name}, which this computer cannot run",
             hint="tune on a computer of that kind, and compile with its records anywhere",
         )
+    if isinstance(machine, Gpu):
+        raise TargetError("tuning is for CPUs; kernels for GPUs have no choices to measure")
+    parsed = read_model(plan.model)
     database = records.read(file) if file.exists() else Database()
-    records.write(file, database)  # whether that can be done shows now, not after the first trial
+    check_writable(file)
     with tempfile.TemporaryDirectory(prefix="rten-aot-tune-") as folder:
-        tuner = _Tuner(plan, machine, database, file, Path(folder), note, progress)
+        tuner = _Tuner(plan, parsed, machine, database, file, Path(folder), note, progress)
         return tuner.run()
 
 
@@ -108,6 +113,7 @@ class _Tuner:
     def __init__(
         self,
         plan: Plan,
+        parsed: Model,
         machine: Machine,
         database: Database,
         file: Path,
@@ -125,7 +131,7 @@ class _Tuner:
         self._start = time.perf_counter()
         self._doing = "the untuned model"
         self._limit = _FIRST_LIMIT
-        self._model = read_model(plan.model)
+        self._model = parsed
         self._plain = self._compile("plain", {}, profile=False)
         with load(self._plain, num_threads=plan.threads) as model:
             inputs = list(plan.inputs(model.inputs))

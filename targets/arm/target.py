@@ -126,6 +126,7 @@ AARCH64 = Architecture(
     named=_NAMED,
     caches=_CACHES,
     features=_FEATURES,
+    needed=("fp-armv8", "neon"),
     vector_unit=lambda features: VectorUnit(128, 32, fma=True, halves=True),
     in_order=_IN_ORDER,
     levels=("generic",),
@@ -139,6 +140,7 @@ ARMV7 = Architecture(
     named=_ARMV7,
     caches=_ARMV7_CACHES,
     features=_ARMV7_FEATURES,
+    needed=("aclass", "v7", "vfp2"),
     # VFPv4 brings the conversion of float16 as well, which LLVM uses number by number.
     vector_unit=lambda features: VectorUnit(
         128, 16, fma="vfp4" in features, halves="vfp4" in features

@@ -36,6 +36,7 @@ RISCV64 = Architecture(
     named=_NAMED,
     caches={"generic-rv64": (32, 128)},
     features={"v": "v"},
+    needed=("64bit", "d"),
     vector_unit=_vector_unit,
     # What Linux distributions are built for (RV64GC), but LLVM's generic CPU is without.
     attrs=("+m", "+a", "+f", "+d", "+c"),

@@ -112,6 +112,7 @@ X86_64 = Architecture(
     named=_NAMED,
     caches=_CACHES,
     features=_FEATURES,
+    needed=("64bit", "sse", "sse2"),
     vector_unit=_vector_unit,
     levels=("x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import rten_aot
 from rten_aot.cli import COMMANDS
 from rten_aot.errors import InternalError, UnsupportedOpError
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.targets import get_machine
 from tests.cli.conftest import Command, FakeDriver, FakeModel
 
 
@@ -50,11 +53,17 @@ def test_version(command: Command) -> None:
         ("compile m.rten -x", 'unknown option "-x"'),
         ("compile m.rten n.rten", 'unexpected argument "n.rten"'),
         ("compile m.rten --target", "argument --target: expected one argument"),
+        ("compile ''", "argument MODEL: the name is empty"),
+        ("compile m.rten --output ''", "argument -o/--output: the name is empty"),
+        ("compile m.rten --bundle ''", "argument --bundle: the name is empty"),
+        ("export-onnx m.rten ''", "argument OUT: the name is empty"),
+        ("run m.so --output ./m.so", 'the output "m.so" is the model itself'),
+        ("tune m.rten --db ./m.rten", 'the file "m.rten" is the model itself'),
         ("ops --markdwon", 'unknown option "--markdwon"; did you mean "--markdown"?'),
     ],
 )
 def test_usage_errors(command: Command, words: str, message: str) -> None:
-    done = command(*words.split())
+    done = command(*shlex.split(words))
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("usage: rten-aot ")
     assert done.err.endswith(f"\nrten-aot: error: {message}\n")
@@ -131,3 +140,61 @@ def test_closed_pipe(root: Path) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_by_a_signal(number: signal.Signals, root: Path, tmp_path: Path) -> None:
+    """What the command made for itself ends with it."""
+    script = (
+        "import os, sys, rten_aot\n"
+        "from rten_aot.cli import main\n"
+        "from rten_aot.files import new_file\n"
+        "def compile(model, output, **options):\n"
+        "    with new_file(output) as place:\n"
+        "        place.write_text('half')\n"
+        f"        os.kill(os.getpid(), {number})\n"
+        "        place.write_text('whole')\n"
+        "rten_aot.compile = compile\n"
+        "sys.exit(main(['compile', 'm.rten']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (128 + number, "")
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", ["/", ".."])
+def test_a_folder_is_no_model(command: Command, model: str) -> None:
+    assert command("compile", model).code == 1
+    assert command("export-onnx", model).code == 1
+
+
+@pytest.mark.parametrize("words", ["bench", "profile", "verify"])
+def test_code_for_other_computers(command: Command, root: Path, words: str) -> None:
+    """It is not compiled to be measured or compared here."""
+    if get_machine("wasm32").runs_here():
+        pytest.skip("it can run here")
+    model = root / "examples" / "digits" / "digits.rten"
+    done = command(words, model, "--target", "wasm32", "--dim", "batch=1")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        'rten-aot: error: this computer cannot run code for "wasm32"\n'
+        "hint: compile it with rten-aot compile, and run it where it belongs\n"
+    )
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_standard_streams(closed: str, root: Path) -> None:
+    model = root / "examples" / "digits" / "digits.rten"
+    command = f"{sys.executable} -m rten_aot inspect {model} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -244,6 +244,7 @@ def test_other_records_stay(command: Command, source: Path, file: Path, clock: C
             "tuning measures code for cortex-a72, which this computer cannot run\n"
             "hint: tune on a computer of that kind",
         ),
+        (["--db", "t.json", "--target", "cuda"], 1, "tuning is for CPUs; kernels for GPUs have no"),
         (["--db", "no/t.json"], 1, "no: the folder does not exist"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -279,6 +280,7 @@ def test_sizes_must_be_known(command: Command, source: Path, file: Path) -> None
     done = command("tune", source, "--db", file)
     assert done.code == 1
     assert 'input "input" has the free dimensions [batch, 1, 8, 8]\nhint: give' in done.err
+    assert not file.exists()
 
 
 def test_durations() -> None:

@@ -209,7 +209,7 @@ def test_alignment_that_the_model_asks_for(tmp_path: Path) -> None:
         (0, np.zeros((3, 4), np.int32), 'output "y": expected float32, got int32'),
         (0, np.zeros(12, np.float32), 'output "y": expected 2 dimensions (batch, 4), got 1 (12,)'),
         (2, np.zeros(3, np.int32), 'output "rows": the result has shape (2,), got memory for (3,)'),
-        (2, np.zeros((), np.int32), 'output "rows": expected 1 dimension (?,), got 0 '),
+        (2, np.zeros((), np.int32), 'output "rows": expected 1 dimension (?,), got 0'),
     ],
 )  # fmt: skip
 def test_wrong_memory_of_the_caller(
@@ -292,7 +292,7 @@ def test_tensors_that_make_no_sense(library: Library) -> None:
         'input "x": expected float32, got dtype code 99 with 8 bits': changed(
             x, dtype=abi.DLDataType(99, 8, 1)
         ),
-        'input "x": expected 2 dimensions (batch, 4), got -1 ': changed(x, ndim=-1),
+        'input "x": expected 2 dimensions (batch, 4), got -1': changed(x, ndim=-1),
     }
     with Handle(library) as handle:
         for message, bad in cases.items():

@@ -286,6 +286,8 @@ def header(version: int = 2, offset: int = 32, length: int = 16, tensors: int = 
     [
         (b"", "the file is empty"),
         (b"RTEN\2\0\0", "the file has only 7 bytes"),
+        (b"\x7fELF\2\1\1\0", "not a .rten model, but machine code, as rten-aot compile writes it"),
+        (b"\0asm\1\0\0\0", "not a .rten model, but machine code, as rten-aot compile writes it"),
         (header()[:31], "the file ends inside its header, after 31 bytes"),
         (header(version=3), 'header version "3" is not supported; supported: 2'),
         (header(offset=8), "the header puts 16 bytes of model data at byte 8 of a file of 48"),

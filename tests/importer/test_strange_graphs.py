@@ -208,6 +208,18 @@ def test_long_chains(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(result, expected.get(kind, data))
 
 
+@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_concat_of_many_of_free_sizes(axis: int, count: int, tmp_path: Path) -> None:
+    g = GraphMaker()
+    shapes = [("rows", f"n{i}") if axis else (f"n{i}", 2) for i in range(count)]
+    inputs = [g.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
+    model = compiled(g.graph(g.op("Concat", *inputs, axis=axis)), tmp_path)
+    rng = np.random.default_rng(0)
+    data = [rng.random((2, i % 9) if axis else (i % 9, 2), np.float32) for i in range(count)]
+    np.testing.assert_array_equal(model(*data)[0], np.concatenate(data, axis))
+
+
 @pytest.mark.parametrize("outputs", [2, 3, 5])
 def test_outputs_for_training_that_nothing_uses(outputs: int, tmp_path: Path) -> None:
     """Models of old operator sets name those of BatchNormalization."""
@@ -240,6 +252,10 @@ BAD: dict[str, tuple[Graph, str]] = {
     "too-many-inputs": (
         graph([INPUT, value("y"), op("Relu", [0, 0], [1])], [1]),
         'in node "n" (Relu): has 2 inputs; supported: 1',
+    ),
+    "an-unnamed-node": (
+        graph([INPUT, value("y"), OpNode("", "Concat", (0, 0), (1,), {"axis": 7})], [1]),
+        'in an unnamed node (Concat), attribute "axis": value 7 is out of range',
     ),
     "too-few-inputs": (
         graph([INPUT, value("y"), op("Clip", [], [1])], [1]),

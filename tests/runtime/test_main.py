@@ -61,6 +61,11 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert error("run", "none.so") == "error: none.so: there is no such file\n"
     assert "not a file with plain arrays" in error("run", str(fake), "--input", f"x={bad}")
     assert "none.npy" in error("run", str(fake), "--input", "x=none.npy")
+    bad.write_bytes(b"PK\3\4, but no archive")
+    assert "not a file with plain arrays" in error("run", str(fake), "--input", str(bad))
+    with open(bad, "wb") as file:
+        np.savez(file, x=np.array([None]))
+    assert "not a file with plain arrays" in error("run", str(fake), "--input", str(bad))
     np.save(bad, np.zeros(3, np.float32))
     assert "is neither NAME=X.npy nor X.npz" in error("run", str(fake), "--input", str(bad))
     assert '"index", "mode", "scale" missing' in error("run", str(fake), "--input", f"x={bad}")
@@ -74,3 +79,14 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         with pytest.raises(SystemExit) as caught:
             main(words)
         assert caught.value.code == 2
+
+
+def test_the_model_is_not_overwritten(
+    fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link.so"
+    link.symlink_to(fake)
+    before = fake.read_bytes()
+    assert main(["run", str(link), "--output", str(fake)]) == 2
+    assert capsys.readouterr().err == f"error: the output {fake} is the model itself\n"
+    assert fake.read_bytes() == before

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -351,6 +353,21 @@ def test_fork_during_a_run(fake: Path) -> None:
         finally:
             stop.set()
             thread.join()
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_models_are_not_copied(duplicate: Callable[[Model], object], model: Model) -> None:
+    """A copy would free the handle a second time."""
+    with pytest.raises(TypeError, match="cannot be copied or pickled; load its library again"):
+        duplicate(model)
+    gc.collect()
+    model.run(feed(3))
+
+
+def test_outputs_come_by_name(model: Model) -> None:
+    message = "outputs is a mapping from output names to arrays, got list"
+    with pytest.raises(InputError, match=message):
+        model.run(feed(3), outputs=[np.zeros(3)])  # type: ignore[arg-type]
 
 
 def mapped(path: Path) -> bool:

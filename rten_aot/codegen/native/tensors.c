@@ -47,6 +47,7 @@ static bool is_compact(const DLTensor *tensor) {
 /* What is checked alike for inputs and for outputs that the caller provides. */
 static int32_t check_form(const rten_aot_model *model, const char *kind,
                           const rten_tensor_spec *spec, const DLTensor *tensor) {
+  enum { SHOWN = 64 }; /* a number that is garbage must not lead far beyond the shape */
   rten_text want = {{0}, 0}, got = {{0}, 0};
   int32_t code = rten_device_accepts(model, kind, spec->name, tensor);
   if (code != 0) return code;
@@ -57,9 +58,11 @@ static int32_t check_form(const rten_aot_model *model, const char *kind,
                       rten_dtype_text(&got, type.code, type.bits, type.lanes));
   if (tensor->ndim != spec->ndim) {
     rten_shape_text(&want, spec->dims, spec->ndim);
-    if (tensor->ndim > 0 && tensor->shape != NULL)
+    if (tensor->ndim > 0 && tensor->ndim <= SHOWN && tensor->shape != NULL) {
+      rten_append(&got, " ");
       rten_shape_text(&got, tensor->shape, tensor->ndim);
-    return rten_error(RTEN_AOT_BAD_ARGUMENT, "%s \"%s\": expected %d dimension%s %s, got %d %s",
+    }
+    return rten_error(RTEN_AOT_BAD_ARGUMENT, "%s \"%s\": expected %d dimension%s %s, got %d%s",
                       kind, spec->name, (int)spec->ndim, spec->ndim == 1 ? "" : "s", want.text,
                       (int)tensor->ndim, got.text);
   }

@@ -11,6 +11,10 @@ import rten_aot.dialect.movement  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext
 from rten_aot.importer.registry import op
 
+_MOST = 24
+"""Operands of one kernel where sizes are free: LLVM's time for it grows with the square of their
+number, and with hundreds of them comes to no end."""
+
 
 @op("Concat")
 def concat(ctx: OpContext, *xs: relax.Expr) -> relax.Expr:
@@ -50,6 +54,11 @@ def joined(ctx: OpContext, present: Sequence[relax.Expr], axis: int) -> relax.Ex
         operands.append(x if plain else ctx.reshape(x, better))
     if not operands:
         return present[0]
+    sizes = [size for x in operands for size in ctx.shape(x)[axis:]]
+    if len(operands) > _MOST and not all(isinstance(size, int) for size in sizes):
+        starts = range(0, len(operands), _MOST)
+        groups = [joined(ctx, operands[i : i + _MOST], axis) for i in starts]
+        return joined(ctx, groups, axis)
     return operands[0] if len(operands) == 1 else ctx.call("concat", *operands, axis=axis)
 
 
