@@ -1,7 +1,7 @@
 """Recurrent layers on GPUs: a block of threads for each direction and batch entry.
 
-A thread takes a hidden unit, or several one after the other. The loops say who runs them
-(``BLOCKS``, ``THREADS``); what is outside of the loops of threads all threads of a block do alike.
+A thread takes a hidden unit, or several one after the other. What is outside of the loops of
+threads all threads of a block do alike.
 """
 
 from __future__ import annotations
@@ -11,24 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
-from tvm.tirx import Expr, For, ForKind, Stmt
+from tvm.tirx import Expr, Stmt
 
+from rten_aot.dialect.gpu_loops import BLOCKS, THREADS, shared
 from rten_aot.dialect.loops import int64, nothing, static
 from rten_aot.dialect.recurrence import LANES, Accumulators, Walk
 from rten_aot.dialect.registry import Pattern, define_on_gpu
 from rten_aot.dialect.rnn import gru, gru_reset_first, lstm
 
-BLOCKS = "rten.blocks"
-"""Annotation of the loop whose iterations are blocks of threads."""
-THREADS = "rten.threads"
-"""Annotation of loops whose iterations are shared out to the threads of a block."""
 BARRIER = "__syncthreads"
 """The function in which threads of a block wait for each other."""
-
-
-def _loop(extent: Expr, body: Callable[[Expr], Stmt], annotation: str) -> Stmt:
-    var = tirx.Var("i", "int64")
-    return For(var, int64(0), extent, ForKind.SERIAL, body(var), annotations={annotation: int64(1)})
 
 
 class GpuWalk(Walk):
@@ -36,7 +28,7 @@ class GpuWalk(Walk):
 
     def row(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body`` for each hidden unit."""
-        return _loop(int64(self.hidden), body, THREADS)
+        return shared(int64(self.hidden), body, THREADS)
 
     def units(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body`` for each block of hidden units, of which a thread takes one lane."""
@@ -45,7 +37,7 @@ class GpuWalk(Walk):
             self._lane = tirx.floormod(i, int64(LANES))
             return body(tirx.floordiv(i, int64(LANES)))
 
-        return _loop(self.blocks * int64(LANES), one, THREADS)
+        return shared(self.blocks * int64(LANES), one, THREADS)
 
     def lanes(self, body: Callable[[Expr], Stmt]) -> Stmt:
         """``body`` for the thread's unit of a block."""
@@ -63,7 +55,7 @@ class GpuWalk(Walk):
         """``body`` for each direction and batch entry, by a block of threads."""
         if static(rows) == 0:
             return nothing()
-        return _loop(rows, body, BLOCKS)
+        return shared(rows, body, BLOCKS)
 
     def wait(self) -> Stmt | None:
         """Have threads see what the others of the block have stored."""

@@ -53,30 +53,36 @@ def scatter_elements(
 
     ``reduction`` is none, add, mul, min or max.
     """
-    dtype = str(x.dtype)
-    combine = _REDUCTIONS[reduction]
+    write = element_writer(axis, reduction, node)
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        source, index_buffer, update_buffer = ins
-        out = outs[0]
-
-        def write(i: list[Expr]) -> Stmt:
-            raw = BufferLoad(index_buffer, i)
-            index = from_end(raw, x.shape[axis])
-            where = [*i[:axis], index, *i[axis + 1 :]]
-            new = combine(BufferLoad(out, where), BufferLoad(update_buffer, i))
-            return IfThenElse(
-                in_range(index, x.shape[axis]),
-                tirx.BufferStore(out, new, where),
-                tirx.Evaluate(fail(Failure.INDEX_OUT_OF_RANGE, node, raw)),
-            )
-
         return seq(
-            copy_run(source, int64(0), out, int64(0), product(x.shape)),
-            nest(list(indices.shape), write),
+            copy_run(ins[0], int64(0), outs[0], int64(0), product(x.shape)),
+            nest(list(indices.shape), lambda i: write(ins, outs[0], i)),
         )
 
-    return direct([list(x.shape)], [x, indices, updates], body, [dtype], "scatter_elements")
+    return direct([list(x.shape)], [x, indices, updates], body, [str(x.dtype)], "scatter_elements")
+
+
+def element_writer(
+    axis: int, reduction: str, node: int
+) -> Callable[[Sequence[Buffer], Buffer, list[Expr]], Stmt]:
+    """Writes the update at an index of ``indices`` to a copy of ``x``, given all inputs."""
+    combine = _REDUCTIONS[reduction]
+
+    def write(ins: Sequence[Buffer], out: Buffer, i: list[Expr]) -> Stmt:
+        _, indices, updates = ins
+        size = out.shape[axis]
+        raw = BufferLoad(indices, i)
+        index = from_end(raw, size)
+        where = [*i[:axis], index, *i[axis + 1 :]]
+        return IfThenElse(
+            in_range(index, size),
+            tirx.BufferStore(out, combine(BufferLoad(out, where), BufferLoad(updates, i)), where),
+            tirx.Evaluate(fail(Failure.INDEX_OUT_OF_RANGE, node, raw)),
+        )
+
+    return write
 
 
 @define("scatter_nd", pattern=Pattern.OPAQUE)

@@ -82,7 +82,8 @@ def grid(*counts: Expr | int) -> tuple[Expr, Expr, Expr]:
 def launch(writer: Writer, blocks: tuple[Expr, Expr, Expr], threads: int, least: int = 1) -> Launch:
     """The kernel whose body was written.
 
-    ``least`` is how many blocks a multiprocessor should have room for.
+    ``least`` is how many blocks a multiprocessor should have room for if 32 bits do for indices:
+    longer ones take the registers of the others.
     """
     parameters, sizes = [], []
     for parameter, name in writer.parameters.items():
@@ -93,7 +94,7 @@ def launch(writer: Writer, blocks: tuple[Expr, Expr, Expr], threads: int, least:
         else:
             parameters.append(f"const long long {name}_")
             sizes.append(f"const {writer.index} {name} = ({writer.index}){name}_;")
-    bounds = f"{threads}" if least == 1 else f"{threads}, {least}"
+    bounds = f"{threads}" if least == 1 else f"{threads}, sizeof({writer.index}) == 4 ? {least} : 1"
     head = f'extern "C" __global__ void __launch_bounds__({bounds})'
     takes = f"{NAME}({', '.join(parameters)}) {{"
     text = "\n".join([head, takes, *(f"  {line}" for line in (*sizes, *writer.lines)), "}", ""])

@@ -14,7 +14,7 @@ from rten_aot.targets.cuda.kernel import Launch, grid, launch
 from rten_aot.targets.cuda.text import Indices, Writer
 from rten_aot.targets.cuda.words import c_type
 
-# The names are those of rten_aot/dialect/rnn_on_gpu.py.
+# The names are those of rten_aot/dialect/gpu_loops.py.
 _BLOCKS = "rten.blocks"
 _THREADS = "rten.threads"
 _WARP = 32

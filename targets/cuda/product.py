@@ -9,14 +9,13 @@ share the terms of each, and a second kernel adds up what they have.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Expr, TensorLoad
+from tvm.ir import Expr
 
 from rten_aot.targets.common.context import Context
 from rten_aot.targets.common.epilogue import Epilogue
-from rten_aot.targets.common.expr import Buffer, constant_int, i64, loads
+from rten_aot.targets.common.expr import Buffer, constant_int, i64
 from rten_aot.targets.common.nests import product as count_of
 from rten_aot.targets.common.stages import Axis, Stage
 from rten_aot.targets.cuda.contraction import Contraction, contraction, total
@@ -26,41 +25,18 @@ from rten_aot.targets.cuda.lanes import LANES, VECTORS, is_wide_store, wide_stor
 from rten_aot.targets.cuda.target import Gpu, Precision
 from rten_aot.targets.cuda.tensor_cores import WarpTiles
 from rten_aot.targets.cuda.text import Writer
+from rten_aot.targets.cuda.tiles import (
+    Tile,
+    ceil_div,
+    choose_tile,
+    count_parts,
+    refusal,
+)
 from rten_aot.targets.cuda.words import c_type
 
-_PROCESSORS = 108
-"""Multiprocessors of the GPU that the cost model has in mind, an A100."""
-_MANY = 1 << 12
-"""Taken for a size that only a run knows."""
-_FEWEST_TERMS = 128
-"""Terms that a block should add up at least."""
-_MOST_PARTS = 32
 _FINISH_THREADS = 256
 _RESIDENT = 512
 """Threads that a multiprocessor is to have room for, so that each may use 128 registers."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile of the result, and of it what one thread computes."""
-
-    rows: int
-    columns: int
-    own_rows: int
-    own_columns: int
-    depth: int = 16
-    """Terms that are in shared memory at a time."""
-
-    @property
-    def threads(self) -> int:
-        """In a block."""
-        return self.rows // self.own_rows * (self.columns // self.own_columns)
-
-
-LARGE = Tile(128, 128, 8, 8)
-SMALL = Tile(64, 64, 8, 4)
-TALL = Tile(128, 32, 8, 4)
-WIDE = Tile(32, 128, 8, 4)
 
 
 def matrix_product(ctx: Context, stage: Stage) -> tuple[Launch, ...] | None:
@@ -68,16 +44,18 @@ def matrix_product(ctx: Context, stage: Stage) -> tuple[Launch, ...] | None:
     if stage.dtype not in ("float32", "int32"):
         return None
     found = contraction(ctx, stage)
-    if found is None or not _pays(ctx, found):
+    if found is None:
+        return None
+    refused = refusal(ctx, found)
+    if refused is not None:
+        ctx.note(f"no tiles: {refused}")
         return None
     epilogue = ctx.epilogue(stage)
-    tile = _tile(ctx, found)
     precision = _precision(ctx, stage.dtype)
-    if precision != "fp32" and tile is LARGE:
-        tile = SMALL  # whose results fit the shared memory
-    parts = _parts(ctx, found, tile)
+    tile = choose_tile(ctx, found, precision)
+    parts = count_parts(ctx, found, tile)
     ctx.note(
-        f"matrix product, tiles of {tile.rows}x{tile.columns}"
+        f"matrix product of {_sizes(ctx, found)}, tiles of {tile.rows}x{tile.columns}"
         + (f", terms in {parts} parts" if parts > 1 else "")
         + (f", {precision} in tensor cores" if precision != "fp32" else "")
     )
@@ -86,57 +64,17 @@ def matrix_product(ctx: Context, stage: Stage) -> tuple[Launch, ...] | None:
     return made
 
 
+def _sizes(ctx: Context, c: Contraction) -> str:
+    """Rows, columns and terms of each product, and how many there are."""
+    batch, *sizes = (total(ctx, axes) for axes in (c.batch, c.rows, c.columns, c.terms))
+    text = "x".join("?" if n is None else str(n) for n in sizes)
+    return text if batch == 1 else f"{'?' if batch is None else batch} times {text}"
+
+
 def _precision(ctx: Context, dtype: str) -> Precision:
     """That of the factors."""
     machine = ctx.machine
     return machine.precision if isinstance(machine, Gpu) and dtype == "float32" else "fp32"
-
-
-def _pays(ctx: Context, c: Contraction) -> bool:
-    rows, columns, terms = (total(ctx, a) for a in (c.rows, c.columns, c.terms))
-    if (columns or _MANY) < 8 or (terms or _MANY) < 4:
-        return False
-    if (rows or _MANY) >= 8:
-        return True
-    # Few rows: sums one by one are as good if the terms of each lie together in memory.
-    return not _along_terms(c)
-
-
-def _along_terms(c: Contraction) -> bool:
-    found = [x for x in loads(c.right) if x.indices]
-    return bool(found) and all(
-        isinstance(x, TensorLoad) and bool(c.terms) and x.indices[-1].same_as(c.terms[-1].var)
-        for x in found
-    )
-
-
-def _tile(ctx: Context, c: Contraction) -> Tile:
-    rows, columns, batch = (total(ctx, a) or _MANY for a in (c.rows, c.columns, c.batch))
-    if columns <= TALL.columns:
-        return TALL
-    if rows <= WIDE.rows:
-        return WIDE
-    blocks = _ceil(rows, LARGE.rows) * _ceil(columns, LARGE.columns) * batch
-    waste = _ceil(rows, LARGE.rows) * LARGE.rows * _ceil(columns, LARGE.columns) * LARGE.columns
-    if blocks >= 2 * _PROCESSORS and waste <= 1.3 * rows * columns:
-        return LARGE
-    return SMALL
-
-
-def _parts(ctx: Context, c: Contraction, tile: Tile) -> int:
-    """Blocks that share the terms of one tile."""
-    counts = [total(ctx, a) for a in (c.rows, c.columns, c.batch, c.terms)]
-    if any(n is None for n in counts):
-        return 1
-    rows, columns, batch, terms = (n or 0 for n in counts)
-    blocks = _ceil(rows, tile.rows) * _ceil(columns, tile.columns) * batch
-    if blocks == 0 or blocks >= _PROCESSORS:
-        return 1
-    return max(1, min(2 * _PROCESSORS // blocks, terms // _FEWEST_TERMS, _MOST_PARTS))
-
-
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 class _Product:
@@ -214,7 +152,7 @@ class _Product:
             )
         else:
             count = constant_int(count_of(self._ctx.loops, self._c.terms)) or 0
-            share = _ceil(_ceil(count, self._parts), tile.depth) * tile.depth
+            share = ceil_div(ceil_div(count, self._parts), tile.depth) * tile.depth
             w.add(
                 f"const {index} batch = layer % {batch_text};",
                 f"const {index} part = layer / {batch_text};",
@@ -278,8 +216,12 @@ class _Product:
             self._warps.multiply(w)
             return
         ctype, vector = c_type(self._dtype), VECTORS[self._dtype]
+        terms = constant_int(count_of(self._ctx.loops, self._c.terms))
+        # Where one turn does there is no loop around this one, and the compiler would begin with
+        # all loads, for which registers do not do.
+        once = terms is not None and terms <= tile.depth
         w.add(
-            "#pragma unroll",
+            "#pragma unroll 4" if once else "#pragma unroll",
             f"for (int k = 0; k < {tile.depth}; ++k) {{",
             f"{ctype} a[{tile.own_rows}], b[{tile.own_columns}];",
         )
@@ -357,7 +299,7 @@ class _Product:
         w = Writer(ctx.loops, indices(ctx.kernel))
         columns = constant_int(self._columns) or 0
         rows, batch = constant_int(self._rows) or 0, constant_int(self._batch) or 0
-        quads = _ceil(columns, LANES)
+        quads = ceil_div(columns, LANES)
         layer = batch * rows * columns
         source = w.buffer(partial)
         w.add(
@@ -385,7 +327,7 @@ class _Product:
         name_axes(w, c.rows, "row")
         texts = [f"sums[{lane}]" for lane in range(LANES)]
         _store_results(w, c, self._epilogue, self._dtype, texts, str(columns))
-        count = _ceil(batch * rows * quads, _FINISH_THREADS)
+        count = ceil_div(batch * rows * quads, _FINISH_THREADS)
         return launch(w, grid(count), _FINISH_THREADS)
 
 

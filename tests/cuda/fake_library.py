@@ -11,6 +11,7 @@ import numpy as np
 
 from rten_aot.codegen import elf
 from rten_aot.codegen.link import link
+from rten_aot.runtime import Model
 
 _HERE = Path(__file__).resolve().parent
 
@@ -76,3 +77,11 @@ def expected(inputs: dict[str, Any]) -> dict[str, Any]:
     sums = y.sum(axis=1)
     picked = y[inputs["index"]]
     return {"y": y, "sums": sums, "picked": picked, "turned": sums[::-1], "kept": y[sums > 0]}
+
+
+def check(model: Model, batch: int = 3) -> None:
+    """Run the model, and compare with what is expected."""
+    inputs = feed(batch)
+    results = model.run(inputs)
+    for name, array in expected(inputs).items():
+        np.testing.assert_allclose(results[name], array, rtol=1e-6)

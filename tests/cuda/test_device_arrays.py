@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rten_aot.runtime import DeviceArray, InputError, Model, device, load
+from rten_aot.runtime import DeviceArray, InputError, Model, abi, device, load
+from rten_aot.runtime.library import Library
+from tests.codegen.test_native import Handle, tensor, values
 from tests.cuda.emulator import Emulator
 from tests.cuda.fake_library import build_fake, expected, feed
 from tests.runtime import fake_library as on_cpu
@@ -253,6 +255,71 @@ def test_arrays_of_another_gpu(model: Model, memory: Gpu) -> None:
     there.device = 3
     with pytest.raises(InputError, match='input "x": is on GPU 3, but this handle is for GPU 0'):
         model.run({**feed(3), "x": there})
+
+
+class Described:
+    """What another package has, with what it says of where the memory is and how it lies."""
+
+    def __init__(self, array: DeviceArray, kind: int = 2, strides: Sequence[int] = ()) -> None:
+        self._array = array
+        self._kind = kind
+        self._strides = (ctypes.c_int64 * len(strides))(*strides)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._kind, 0
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        capsule = self._array.__dlpack__(stream=stream)
+        managed = ctypes.cast(
+            device._pointer(capsule, b"dltensor"), ctypes.POINTER(device._Managed)
+        )
+        tensor = managed.contents.tensor
+        tensor.device.device_type = self._kind
+        if self._strides:
+            tensor.strides = ctypes.cast(self._strides, ctypes.POINTER(ctypes.c_int64))
+        return capsule
+
+
+def test_managed_memory(model: Model, gpu: Emulator, memory: Gpu) -> None:
+    """Is used where it is, for inputs and results."""
+    inputs = feed(5)
+    x, y = memory.put(inputs["x"]), memory.put(np.zeros((5, 4), np.float32))
+    gpu.take_log()
+    model.run({**inputs, "x": Described(x, 13)}, outputs={"y": Described(y, 13)})
+    sizes = [line.split()[1] for line in gpu.take_log() if line.startswith("cuMemcpyHtoD")]
+    assert str(inputs["x"].nbytes) not in sizes
+    np.testing.assert_allclose(memory.get(y), expected(inputs)["y"])
+
+
+@pytest.mark.parametrize(("strides", "fits"), [((4, 1), True), ((1, 5), False), ((8, 1), False)])
+def test_how_elements_lie(model: Model, memory: Gpu, strides: tuple[int, int], fits: bool) -> None:
+    inputs = feed(5)
+    x = Described(memory.put(inputs["x"]), strides=strides)
+    if fits:
+        np.testing.assert_allclose(model.run({**inputs, "x": x})["y"], expected(inputs)["y"])
+        return
+    with pytest.raises(InputError, match='input "x": its elements do not lie one after another'):
+        model.run({**inputs, "x": x})
+
+
+@pytest.mark.parametrize(("kind", "fits"), [(1, True), (3, True), (4, False), (10, False)])
+def test_types_of_memory_in_c(path: Path, gpu: Emulator, kind: int, fits: bool) -> None:
+    """Memory of the host may be pinned; that of other devices is refused, whoever asks."""
+    inputs, library = feed(3), Library(path)
+    with Handle(library) as handle:
+        given = [tensor(array) for array in inputs.values()]
+        given[0].device.device_type = kind
+        results = (abi.DLTensor * 5)()
+        code = handle.run(given, results)
+        if fits:
+            assert code == abi.OK
+            assert values(results[0]) == expected(inputs)["y"].ravel().tolist()
+        else:
+            assert code == abi.BAD_ARGUMENT
+            text = f"types 2, 13, 1 and 3), got device type {kind}"
+            assert library.error().startswith('input "x": expected memory of an NVIDIA GPU or')
+            assert library.error().endswith(text)
+    library.close()
 
 
 @pytest.mark.parametrize(

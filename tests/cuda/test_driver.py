@@ -1,25 +1,23 @@
-"""The driver layer in C, on emulated GPUs: load errors, runs, failures, several handles, leaks."""
+"""The driver layer in C, on emulated GPUs: runs, failures, several handles and threads, leaks."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rten_aot.runtime import InputError, Model, ModelLoadError, ModelRunError, abi, load
+from rten_aot.runtime import InputError, ModelLoadError, ModelRunError, abi, load
 from rten_aot.runtime.library import Library
-from tests.cuda import emulator, fake_library
+from tests.cuda import fake_library
 from tests.cuda.emulator import Emulator
-from tests.cuda.fake_library import build_fake, expected, feed
+from tests.cuda.fake_library import build_fake, check, feed
 
-OUT_OF_MEMORY, UNKNOWN = 2, 999
+UNKNOWN = 999
 
 
 @pytest.fixture(scope="module")
@@ -31,152 +29,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def faultless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without kernels that report failures: modules are shared, and nothing makes runs wait."""
     return build_fake(tmp_path_factory.mktemp("faultless"), can_fail=False)
-
-
-def check(model: Model, batch: int = 3) -> None:
-    inputs = feed(batch)
-    results = model.run(inputs)
-    for name, array in expected(inputs).items():
-        np.testing.assert_allclose(results[name], array, rtol=1e-6)
-
-
-# ---- loading ---------------------------------------------------------------------------------
-
-
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    root = Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(root), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_no_driver(path: Path) -> None:
-    done = run_python(f"from rten_aot.runtime import load; load({str(path)!r})", LD_LIBRARY_PATH="")
-    if "libcuda.so.1" not in done.stderr and done.returncode == 0:
-        pytest.skip("this machine has a driver")
-    assert re.search(
-        r"ModelLoadError: .*fake\.so: there is no NVIDIA driver, which this artifact needs: "
-        r"libcuda\.so\.1: cannot open shared object file",
-        done.stderr,
-    )
-
-
-def test_old_driver(path: Path, tmp_path: Path) -> None:
-    source = tmp_path / "old.c"
-    source.write_text("int cuInit(unsigned flags) { return 0; }")
-    emulator._zig(["cc", "-shared", "-o", str(tmp_path / "libcuda.so.1"), str(source)])
-    code = f"from rten_aot.runtime import load; load({str(path)!r})"
-    done = run_python(code, LD_LIBRARY_PATH=str(tmp_path))
-    assert re.search(
-        "the NVIDIA driver is too old: libcuda.so.1 has no function cuGetErrorName", done.stderr
-    )
-
-
-def test_no_device(path: Path) -> None:
-    code = f"""
-from tests.cuda import emulator
-from rten_aot.runtime import load
-emulator.install().set_devices()
-load({str(path)!r})
-"""
-    assert "there is no NVIDIA GPU, which this artifact needs" in run_python(code).stderr
-
-
-def test_wrong_device(path: Path, gpu: Emulator) -> None:
-    gpu.set_devices(80, 80)
-    with pytest.raises(ModelLoadError, match="there is no GPU 2, only 0 to 1"):
-        load(path, device=2)
-    with pytest.raises(ValueError, match="device is -1, expected 0 or more"):
-        load(path, device=-1)
-    handle = ctypes.c_void_p()
-    options = abi.Options(struct_size=ctypes.sizeof(abi.Options), device_id=-1)
-    library = Library(path)
-    assert library.create(ctypes.byref(options), ctypes.byref(handle)) == abi.BAD_ARGUMENT
-    assert library.error() == "options: device_id is -1, expected 0 or more"
-    library.close()
-
-
-@pytest.mark.parametrize(
-    ("archs", "capability", "chosen"),
-    [
-        (["sm_80"], 80, 0),
-        (["sm_80"], 86, 0),
-        (["sm_80", "sm_86"], 86, 1),
-        (["sm_86", "sm_80"], 89, 0),
-        (["sm_80", "sm_86"], 80, 0),
-        (["compute_80", "sm_80"], 80, 1),
-        (["sm_80", "compute_80"], 90, 1),
-        (["compute_75", "compute_90", "compute_80"], 89, 2),
-        (["sm_80"], 90, None),
-        (["sm_86"], 80, None),
-        (["sm_90", "compute_90"], 80, None),
-        (["sm_120"], 100, None),
-        (["sm_100", "compute_120"], 103, 0),
-    ],
-)
-def test_choice_of_code(
-    tmp_path: Path, gpu: Emulator, archs: list[str], capability: int, chosen: int | None
-) -> None:
-    gpu.set_devices(capability)
-    path = build_fake(tmp_path / "fake", archs=archs)
-    if chosen is None:
-        message = (
-            rf'the GPU "Emulated GPU 0" is sm_{capability}, for which this artifact has no code '
-            rf"\(it has {', '.join(archs)}\)"
-        )
-        with pytest.raises(ModelLoadError, match=message):
-            load(path)
-        return
-    with load(path) as model:
-        check(model)
-    loaded = [line for line in gpu.take_log() if line.startswith("cuModuleLoadData")]
-    assert loaded == [f"cuModuleLoadData // {archs[chosen]}"]
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("cuDevicePrimaryCtxRetain", "the GPU cannot be used: "),
-        ("cuCtxPushCurrent_v2", "the GPU cannot be used: "),
-        ("cuDeviceGetAttribute", "the GPU cannot be asked: "),
-        ("cuDeviceGetCount", "the GPUs cannot be counted: "),
-        ("cuDeviceGet", "the GPUs cannot be counted: "),
-        (
-            "cuModuleLoadData",
-            r"the NVIDIA driver \(for CUDA 12.4\) does not take the code for sm_80: ",
-        ),
-        ("cuModuleGetFunction", "add: "),
-        ("cuModuleGetGlobal_v2", "rten_cuda_failure: "),
-        ("cuMemAlloc_v2", "16 bytes of weights: "),
-        ("cuMemcpyHtoDAsync_v2", "16 bytes of weights: "),
-        ("cuStreamSynchronize", "16 bytes of weights: "),
-        ("cuStreamCreate", "no stream can be made: "),
-    ],
-)
-def test_each_call_of_loading_may_fail(
-    path: Path, gpu: Emulator, function: str, message: str
-) -> None:
-    gpu.fail(function, UNKNOWN)
-    with pytest.raises(ModelLoadError, match=message + r"error \(unknown\)"):
-        load(path)
-    gpu.fail(function, 0, 0)
-    with load(path) as model:
-        check(model)
-
-
-def test_out_of_memory_while_loading(path: Path, gpu: Emulator) -> None:
-    gpu.set_memory(8)
-    library, handle = Library(path), ctypes.c_void_p()
-    assert library.create(None, ctypes.byref(handle)) == abi.OUT_OF_MEMORY
-    assert library.error() == "16 bytes of weights: out of memory (CUDA_ERROR_OUT_OF_MEMORY)"
-    library.close()
-
-
-# ---- runs ------------------------------------------------------------------------------------
 
 
 def test_runs_of_several_sizes(path: Path, gpu: Emulator) -> None:
@@ -319,9 +171,6 @@ def test_allocations_may_fail(path: Path, gpu: Emulator, number: int) -> None:
         check(model)
 
 
-# ---- handles ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("can_fail", "modules"), [(True, 3), (False, 1)])
 def test_handles_share_weights_and_modules(
     path: Path, faultless: Path, gpu: Emulator, can_fail: bool, modules: int
@@ -402,151 +251,6 @@ def test_caller_provides_the_workspace(path: Path, gpu: Emulator) -> None:
     assert library.create(ctypes.byref(options), ctypes.byref(handle)) == abi.OK
     library.destroy(handle)
     library.close()
-
-
-# ---- graphs ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake(tmp_path_factory.mktemp("plain"), plain=True, can_fail=False)
-
-
-@pytest.fixture(scope="module")
-def plain_that_fails(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake(tmp_path_factory.mktemp("plain_fails"), plain=True)
-
-
-def check_plain(model: Model, batch: int = 3) -> None:
-    x = feed(batch)["x"]
-    results = model.run({"x": x})
-    assert list(results) == ["y", "sums"]
-    for name, array in results.items():
-        np.testing.assert_allclose(array, expected(feed(batch))[name], rtol=1e-6)
-
-
-def graph_calls(gpu: Emulator) -> list[str]:
-    """Launches, and what is done with graphs, since the last time."""
-    names = {
-        "cuLaunchKernel": "kernel",
-        "cuStreamBeginCapture_v2": "record",
-        "cuGraphLaunch": "replay",
-        "cuGraphExecDestroy": "drop",
-    }
-    calls = [line.split()[0] for line in gpu.take_log()]
-    return [names[call] for call in calls if call in names]
-
-
-@pytest.mark.parametrize("library", ["plain", "plain_that_fails"])
-def test_runs_that_repeat_are_recorded(
-    library: str, gpu: Emulator, request: pytest.FixtureRequest
-) -> None:
-    with load(request.getfixturevalue(library), cuda_graph=True) as model:
-        expectations = [
-            (5, ["kernel", "kernel"]),
-            (5, ["record", "kernel", "kernel", "replay"]),
-            (5, ["replay"]),
-            (5, ["replay"]),
-            (4, ["drop", "kernel", "kernel"]),
-            (5, ["kernel", "kernel"]),
-            (5, ["record", "kernel", "kernel", "replay"]),
-            (5, ["replay"]),
-        ]
-        for batch, calls in expectations:
-            check_plain(model, batch)
-            assert graph_calls(gpu) == calls
-        # The same shapes in other memory.
-        x, y = feed(5)["x"], np.zeros((5, 4), np.float32)
-        model.run({"x": x}, outputs={"y": y})
-        assert graph_calls(gpu) == ["replay"], "the host's memory is not part of a graph"
-        np.testing.assert_allclose(y, expected(feed(5))["y"])
-        model.run({"x": x + 1})
-        assert graph_calls(gpu) == ["replay"]
-    assert gpu.live().graphs == 0
-
-
-def test_runs_that_read_the_gpu_are_not_recorded(path: Path, gpu: Emulator) -> None:
-    with load(path, cuda_graph=True) as model:
-        for _ in range(4):
-            check(model)
-        assert set(graph_calls(gpu)) == {"kernel"}
-
-
-@pytest.mark.parametrize(
-    "function", ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"]
-)
-def test_recording_may_fail(plain: Path, gpu: Emulator, function: str) -> None:
-    with load(plain, cuda_graph=True) as model:
-        check_plain(model)
-        gpu.fail(function, UNKNOWN)
-        with pytest.raises(ModelRunError, match="on the GPU, in the recording of a graph: error"):
-            check_plain(model)
-        if function != "cuStreamEndCapture":  # which leaves the stream as it was
-            check_plain(model)
-
-
-def test_replay_may_fail(plain: Path, gpu: Emulator) -> None:
-    with load(plain, cuda_graph=True) as model:
-        for _ in range(3):
-            check_plain(model)
-        gpu.fail("cuGraphLaunch", UNKNOWN)
-        with pytest.raises(ModelRunError, match="on the GPU, in a kernel"):
-            check_plain(model)
-        check_plain(model)
-
-
-def test_graphs_of_the_default_stream(plain: Path, gpu: Emulator) -> None:
-    with pytest.raises(ModelLoadError, match="graphs need another stream than the default one"):
-        load(plain, cuda_graph=True, stream=0)
-
-
-# ---- profiles --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake(tmp_path_factory.mktemp("profiled"), profile=True)
-
-
-def test_times_of_steps(profiled: Path, gpu: Emulator) -> None:
-    with load(profiled) as model:
-        for _ in range(70):
-            check(model, 10)
-        profile = model.take_profile()
-        assert [(s.calls, s.flops, s.bytes) for s in profile.steps] == [
-            (70, 70 * 40, 70 * 320),
-            (70, 0, 70 * 80),
-        ]
-        assert 0 < sum(step.nanoseconds for step in profile.steps) < profile.nanoseconds
-        assert [step.calls for step in model.take_profile().steps] == [0, 0]
-        # A run that fails counts for nothing.
-        with pytest.raises(ModelRunError):
-            model.run(feed(mode=fake_library.GRID))
-        assert [step.calls for step in model.take_profile().steps] == [0, 0]
-
-
-def test_events_may_fail(profiled: Path, gpu: Emulator) -> None:
-    with load(profiled) as model:
-        for number in (1, 2, 5):
-            gpu.fail("cuEventCreate", UNKNOWN, number)
-            with pytest.raises(ModelRunError, match="out of memory: "):
-                model.run(feed())
-        gpu.fail("cuEventRecord", UNKNOWN, 2)
-        with pytest.raises(ModelRunError, match="on the GPU, in an event: error"):
-            model.run(feed())
-        check(model)
-
-
-def test_peaks(profiled: Path, gpu: Emulator) -> None:
-    with load(profiled) as model:
-        # 1 GHz, 4 multiprocessors of 64 lanes, two operations each.
-        assert model.measure_peak() == 1e9 * 4 * 64 * 2
-        assert model.measure_peak(1 << 20) > 1e6
-        gpu.set_memory(gpu.live().bytes)
-        with pytest.raises(ModelRunError, match="the GPU's best cannot be measured: out of memory"):
-            model.measure_peak(1 << 20)
-        gpu.set_devices(90)
-        assert model.measure_peak() == 1e9 * 4 * 128 * 2
 
 
 def test_wrong_arguments_leave_nothing_behind(path: Path, gpu: Emulator) -> None:

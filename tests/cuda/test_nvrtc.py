@@ -18,7 +18,7 @@ KERNELS = {"add", "row_sums", "pick", "count_rows", "keep_rows", "stray", "diver
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", [75, 80, 87, 90, 120])
+@pytest.mark.parametrize("arch", [75, 80, 86, 87, 89, 90, 100, 120])
 def test_machine_code(arch: int) -> None:
     image = nvrtc.compile_image(TEXT, arch)
     assert (image.arch, image.is_ptx) == (arch, False)

@@ -11,8 +11,10 @@ import pytest
 
 import rten_aot
 from rten_aot.codegen import nvrtc
+from rten_aot.codegen.nvrtc import compile_image
 from tests.cuda import emulator
 from tests.cuda.emulator import Emulator
+from tests.cuda.test_nvrtc import needs_nvrtc
 from tests.memory.tables import SUITES, one_of_each
 from tests.support.cases import Array, Case, Mode, feeds, outcomes, rten_dtype, write_cases
 from tests.support.tolerances import assert_matches
@@ -70,6 +72,19 @@ def differences(case: Case, results: list[list[Array]]) -> list[str]:
 
 def test_one_case_of_each_operator(gpu: Emulator) -> None:
     check([c for c in one_of_each("static") if not c.op.startswith("Random")], "static", gpu)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_nvrtc_takes_the_text_of_each_operator(mode: Mode, tmp_path: Path) -> None:
+    for written in (False, True):
+        cases = [c for c in one_of_each(mode) if (c.rten is not None) == written]
+        write_cases(cases, mode, tmp_path / "model.rten")
+        text = rten_aot.compile(
+            tmp_path / "model.rten", tmp_path / "model.cu", target="cuda -arch=sm_80", emit="cuda"
+        ).read_text()
+        kernels = compile_image(text, 80).kernels
+        assert len(kernels) >= text.count("__global__")
 
 
 @pytest.mark.emulated

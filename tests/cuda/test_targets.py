@@ -123,6 +123,32 @@ def test_metadata(
 
 
 @needs_nvrtc
+def test_inspect_says_what_kernels_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What NVRTC itself says, for each kernel and architecture; and the sizes of it all."""
+    factors = [np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)]
+    write_cases([Case("a", "MatMul", factors, [], constant=[1])], "static", tmp_path / "a.rten")
+    target = "cuda -arch=sm_80,sm_90"
+    library = rten_aot.compile(tmp_path / "a.rten", tmp_path / "a.so", target=target)
+    text = rten_aot.compile(
+        tmp_path / "a.rten", tmp_path / "a.cu", target=target, emit="cuda"
+    ).read_text()
+    assert main(["inspect", str(library)]) == 0
+    printed = capsys.readouterr().out
+    for arch in (80, 90):
+        for name, used in nvrtc.compile_image(text, arch).kernels.items():
+            assert used.shared_bytes > 8192
+            assert re.search(
+                rf"{name} +sm_{arch} +{used.registers} registers +{used.shared_bytes} bytes shared "
+                r"+0 bytes spilled",
+                printed,
+            )
+    sizes = read_metadata(library)["sizes"]
+    assert sizes["weights"] >= factors[1].nbytes
+    assert sizes["code"] > sum(len(nvrtc.compile_image(text, a).data) for a in (80, 90))
+    assert re.search(r"sizes:\n +code +\d+\.\d kB\n +weights +16\.4 kB\n", printed), printed
+
+
+@needs_nvrtc
 def test_the_same_model_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
     made = []
     for folder in ("a", "b"):

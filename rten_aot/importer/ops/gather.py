@@ -7,7 +7,8 @@ import tvm
 from tvm import relax
 
 import rten_aot.dialect.indexing
-import rten_aot.dialect.scatter  # noqa: F401  (both define what is emitted here)
+import rten_aot.dialect.lines_on_gpu
+import rten_aot.dialect.scatter  # noqa: F401  (all define what is emitted here)
 from rten_aot.importer.context import Contents, Integers, OpContext, Size
 from rten_aot.importer.ops.layout import small
 from rten_aot.importer.ops.slice import cut

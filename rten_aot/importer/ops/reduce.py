@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, tirx
 
-import rten_aot.dialect.reduce  # noqa: F401  (defines what is emitted here)
+import rten_aot.dialect.lines_on_gpu
+import rten_aot.dialect.reduce  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import Contents, Integers, OpContext
 from rten_aot.importer.known import Element, as_expr, is_symbolic, numbers_of, whole
 from rten_aot.importer.registry import op
