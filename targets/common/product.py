@@ -230,7 +230,7 @@ class ProductLoops:
         """
         name, tiles = self._name, constant_int(self._tiles)
         if self._run == 1:
-            return number, i64(1)
+            return name("start", number), i64(1)
         if tiles is None:
             start = name("start", tirx.truncdiv(number * self._tiles, runs))
             end = tirx.truncdiv((number + i64(1)) * self._tiles, runs)
