@@ -33,21 +33,30 @@ class ProductsOfPlanes(Rewriter):
     def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__()
         self._note = note
+        self._plain: set[relax.Var] = set()
+        """Variables of the old function that are sure to be channels-first."""
+        self._wanted_plain: set[relax.Var] = set()
+        """Those that all readers, the ones element by element passed over, want channels-first."""
         self._values: dict[relax.Var, relax.Expr] = {}
-        self._users: dict[relax.Var, list[tuple[relax.Var, relax.Call]]] = {}
         self._matrices: dict[relax.Var, relax.Var] = {}
         """By a picture: its matrices [batch, groups, channels, pixels]."""
 
     def begin(self, function: relax.Function) -> None:
-        """Learn who reads what."""
+        """Learn which values are read and made by operators that know no layout."""
         self._values = dict(bindings(function))
         self._matrices = {}
-        users = defaultdict(list)
+        self._plain = set(function.params)
         for var, value in self._values.items():
+            if self._makes_plain(value):
+                self._plain.add(var)
+        users: defaultdict[relax.Var, list[tuple[relax.Var, relax.Call]]] = defaultdict(list)
+        self._wanted_plain = set()
+        for var, value in reversed(self._values.items()):
+            if all(self._wants_plain(*user, var) for user in users[var]):
+                self._wanted_plain.add(var)
             for operand in value.args if isinstance(value, tvm.ir.Call) else ():
                 if isinstance(operand, tvm.ir.Var):
                     users[operand].append((var, value))
-        self._users = dict(users)
 
     def rewrite(self, var: relax.Var, value: relax.Expr) -> relax.Expr:
         """A convolution, or what is done to the elements of one."""
@@ -55,7 +64,7 @@ class ProductsOfPlanes(Rewriter):
         if definition is None:
             return value
         if definition.name == "rten.conv" and _is_product(value):
-            if self._is_plain(self._values[var].args[0]) and self._stays_plain(var):
+            if self._values[var].args[0] in self._plain and var in self._wanted_plain:
                 return self._product(var, value)
         elif definition.layout is Layout.ELEMENTWISE:
             return self._elementwise(var, value)
@@ -63,32 +72,23 @@ class ProductsOfPlanes(Rewriter):
 
     # -- surroundings ---------------------------------------------------------------------------
 
-    def _is_plain(self, expr: relax.Expr) -> bool:
-        """Whether the value, of the old function, is sure to be channels-first."""
-        if not isinstance(expr, tvm.ir.Var):
-            return False
-        value = self._values.get(expr)
+    def _makes_plain(self, value: relax.Expr) -> bool:
+        """Whether the result is sure to be channels-first."""
         definition = op_def(value)
-        if value is None:
-            return True
         if definition is None:
-            return _is_reshape(value) and self._is_plain(value.args[0])
+            return _is_reshape(value) and value.args[0] in self._plain
         if definition.layout is Layout.ELEMENTWISE:
-            return all(self._is_plain(a) for a in value.args if isinstance(a, tvm.ir.Var))
+            return all(a in self._plain for a in value.args if isinstance(a, tvm.ir.Var))
         return definition.layout is Layout.FIXED and definition.name != "rten.transpose"
 
-    def _stays_plain(self, var: relax.Var) -> bool:
-        """Whether what reads the value, element by element first, wants it channels-first."""
-        for user, value in self._users.get(var, []):
-            definition = op_def(value)
-            if definition is None:
-                continue
-            if definition.layout is Layout.ELEMENTWISE:
-                if not self._can_follow(value, var) or not self._stays_plain(user):
-                    return False
-            elif definition.layout is not Layout.FIXED or definition.name == "rten.transpose":
-                return False
-        return True
+    def _wants_plain(self, user: relax.Var, value: relax.Call, operand: relax.Var) -> bool:
+        """Whether the reader of a value, or what reads its result, wants it channels-first."""
+        definition = op_def(value)
+        if definition is None:
+            return True
+        if definition.layout is Layout.ELEMENTWISE:
+            return user in self._wanted_plain and self._can_follow(value, operand)
+        return definition.layout is Layout.FIXED and definition.name != "rten.transpose"
 
     def _can_follow(self, value: relax.Call, var: relax.Var) -> bool:
         """Whether the operator has constants for one element, or one a channel, beside ``var``."""

@@ -126,6 +126,25 @@ def test_weights_that_only_a_run_knows() -> None:
     stays(lambda b, x, w: b.conv(x, w), X, (4, 6, 1, 1))
 
 
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("operands", [1, 2])
+def test_long_chains(where: str, operands: int) -> None:
+    """Each value is looked at once, however many ways lead to it."""
+
+    def chain(b: Body, x: relax.Var) -> relax.Var:
+        for _ in range(1500 if operands == 1 else 60):
+            x = b.call("relu", x) if operands == 1 else b.call("multiply", x, x)
+        return x
+
+    def build(b: Body, x: relax.Var) -> relax.Var:
+        if where == "before":
+            x = chain(b, x)
+        y = b.conv(x, const(random(4, 6, 1, 1)))
+        return chain(b, y) if where == "after" else y
+
+    assert "matmul" in ops(products(build, X))
+
+
 def test_among_channels_last_values() -> None:
     def before(b: Body, x: relax.Var) -> relax.Var:
         y = b.conv(x, const(random(6, 6, 3, 3)), pads=(1, 1, 1, 1))
