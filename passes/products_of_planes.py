@@ -92,9 +92,11 @@ class ProductsOfPlanes(Rewriter):
 
     def _can_follow(self, value: relax.Call, var: relax.Var) -> bool:
         """Whether the operator has constants for one element, or one a channel, beside ``var``."""
-        channels = var.ty.shape.values[1]
+        sizes = _shape(var)
+        if len(sizes) != 4:
+            return False
         others = [a for a in value.args if not _is(a, var)]
-        return all(_per_channel(a, static(channels) or 0) is not None for a in others)
+        return all(_per_channel(a, static(sizes[1]) or 0) is not None for a in others)
 
     # -- matrices -------------------------------------------------------------------------------
 
@@ -188,7 +190,7 @@ def _is(operand: relax.Expr, var: relax.Var) -> bool:
 
 
 def _shape(expr: relax.Expr) -> list[tirx.Expr]:
-    return list(expr.ty.shape.values)
+    return list(expr.ty.shape.values) if isinstance(expr.ty, relax.TensorType) else []
 
 
 def _sizes(expr: relax.Expr) -> list[int]:

@@ -145,6 +145,14 @@ def test_long_chains(where: str, operands: int) -> None:
     assert "matmul" in ops(products(build, X))
 
 
+def test_values_of_other_ranks_beside_it() -> None:
+    def build(b: Body, x: relax.Var, v: relax.Var, s: relax.Var) -> list[relax.Var]:
+        y = b.conv(x, const(random(4, 6, 1, 1)))
+        return [y, b.call("relu", v), b.call("multiply", s, const(2.0))]
+
+    assert "matmul" in ops(products(build, X, (3,), ()))
+
+
 def test_among_channels_last_values() -> None:
     def before(b: Body, x: relax.Var) -> relax.Var:
         y = b.conv(x, const(random(6, 6, 3, 3)), pads=(1, 1, 1, 1))
