@@ -27,6 +27,8 @@ class InOrder:
 
     scheduled_as: str | None = None
     """See ``Machine.scheduled_as``."""
+    groups_loads: bool = False
+    """See ``Machine.groups_loads``."""
     attrs: tuple[str, ...] = ()
     """LLVM features that make code faster on it, and are no features of the CPU."""
 

@@ -41,7 +41,10 @@ class Machine:
     """Whether there are instructions for float16 to float32, which LLVM uses by itself."""
     in_order: bool = False
     """Whether instructions start one after the other, so that code has to hide how long loads take:
-    products load vectors of left factors, and multiply by single lanes of them."""
+    products load the factors of several terms at once, and multiply by lanes of the left ones."""
+    groups_loads: bool = False
+    """Whether a product's loads stay together, ahead of the multiplications, for LLVM tends to
+    spread them. Takes an AArch64 machine."""
     scheduled_as: str | None = None
     """LLVM's name of the CPU for which instructions are put in order, where not ``cpu`` itself."""
     abi: str | None = None
@@ -59,16 +62,25 @@ class Machine:
     def accumulator_rows(self, vectors_per_row: int) -> int:
         """The most rows of a register tile of ``vectors_per_row`` vectors that does not spill.
 
-        The tile shares the registers with one row of the right operand and one broadcast value, or
-        a vector of left factors for each row and one right factor that is loaded early.
+        The tile shares the registers with its factors.
         """
-        shared = vectors_per_row + 1
-        return max(1, (self.vector_registers - shared) // (vectors_per_row + self.row_vectors))
+        left, right = self.factor_vectors(vectors_per_row)
+        return max(1, (self.vector_registers - right) // (vectors_per_row + left))
+
+    def factor_vectors(self, vectors_per_row: int) -> tuple[int, int]:
+        """Vectors of factors beside a register tile: those of each row, and those for all rows.
+
+        They are one row of the right operand and one broadcast value, or as many rows of it as a
+        vector of left factors has lanes.
+        """
+        if self.terms > 1:
+            return 1, self.terms * vectors_per_row
+        return 0, vectors_per_row + 1
 
     @property
-    def row_vectors(self) -> int:
-        """Vectors of left factors for each row of a register tile."""
-        return int(self.in_order)
+    def terms(self) -> int:
+        """Terms of a sum that a register tile takes at once."""
+        return self.lanes("float32") if self.in_order else 1
 
     @property
     def parallel_products(self) -> int:

@@ -300,6 +300,7 @@ def _machine(
         fma=unit.fma,
         halves=unit.halves,
         in_order=in_order is not None,
+        groups_loads=in_order.groups_loads if in_order else False,
         scheduled_as=in_order.scheduled_as if in_order else None,
         abi=None if soft else architecture.abi,
     )

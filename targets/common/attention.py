@@ -156,8 +156,7 @@ class _Attention:
 
     def _shape(self, count: int, width: int) -> Shape:
         machine = self._ctx.machine
-        terms = machine.lanes("float32") if machine.in_order else 1
-        return Shape(count, width, lanes(machine, width), terms=terms)
+        return Shape(count, width, lanes(machine, width), machine.terms, machine.groups_loads)
 
     def _tile(self, at: _Tile) -> Stmt:
         """The result of some rows."""

@@ -154,8 +154,8 @@ def _rows_fault(machine: Machine, problem: Problem, choice: Choice) -> str | Non
 
 def _fits(machine: Machine, columns: int, count: int, kind: str) -> bool:
     vectors = columns // lanes(machine, columns)
-    own = 0 if kind == "depthwise" else machine.row_vectors
-    needed = (vectors + own) * count + vectors + 1
+    left, right = (0, vectors + 1) if kind == "depthwise" else machine.factor_vectors(vectors)
+    needed = (vectors + left) * count + right
     return needed <= machine.vector_registers and columns * 4 <= TILE_BYTES
 
 

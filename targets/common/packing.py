@@ -137,8 +137,8 @@ def _vectors(
 def _preferred_vectors(machine: Machine, *, wide: bool) -> int:
     if machine.vector_registers <= 16:
         return 2
-    if machine.in_order:  # tiles that are nearly as wide as high load least
-        return 3 if wide else 2
+    if machine.terms > 1:  # tiles that are about as wide as high load least
+        return 2
     # Few rows suit the many registers of 128-bit machines, whose vectors are short.
     return 4 if wide or machine.vector_bits == 128 else 2
 

@@ -199,6 +199,8 @@ class ProductLoops:
 
     def _fetches_ahead(self) -> tuple[bool, str]:
         """Whether the next block's right factors are fetched during a tile, and why."""
+        if self._ctx.machine.in_order:
+            return False, "a hint takes as long as a load"
         if constant_int(self._tiles) == 1:
             # It reads its right factors one after the other, which processors foresee.
             return False, "a single tile reads weights in order"
@@ -254,8 +256,7 @@ class ProductLoops:
     def _product_tile(self, at: Block) -> Stmt:
         p = self._product
         machine = self._ctx.machine
-        terms = machine.lanes("float32") if machine.in_order else 1
-        shape = Shape(at.rows, p.width, self._lanes, terms=terms)
+        shape = Shape(at.rows, p.width, self._lanes, machine.terms, machine.groups_loads)
         before, left, right = p.operands(at)
         ahead = None
         if self._ahead:

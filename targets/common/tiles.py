@@ -43,6 +43,12 @@ CACHE_LINE = 64
 """Bytes that a fetch brings into the cache."""
 _FOR_READING = (0, 2, 1)
 """Of LLVM's prefetch: to be read, into the level-2 cache, data."""
+_CSDB = 20
+"""Of LLVM's AArch64 hints one that its schedulers move nothing past.
+
+Processors that start instructions in order take it for a NOP: it ends speculation on values (Arm
+Architecture Reference Manual, CSDB).
+"""
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,11 @@ class Shape:
     rows: int
     columns: int
     lanes: int
-    dtype: str = "float32"
     terms: int = 1
     """Terms of a sum whose left factors are loaded as one vector, where they lie side by side."""
+    groups_loads: bool = False
+    """See ``Machine.groups_loads``."""
+    dtype: str = "float32"
 
 
 def product_tile(
@@ -83,15 +91,17 @@ def product_tile(
     def each_vector(body: Callable[[Expr], Stmt]) -> list[Stmt]:
         return loops.vectors("v", shape.columns, shape.lanes, body)
 
-    def products(chain: int, ks: Sequence[Expr], factor: Callable[[int], Expr]) -> list[list[Stmt]]:
+    def products(
+        chain: int, own: Callable[[int], Expr], other: Callable[[Expr], Expr]
+    ) -> list[list[Stmt]]:
         """The additions of a term, row by row."""
         result = []
         for row, (part, r) in enumerate(_rows(parts)):
-            acc, own = sums[chain][part], factor(row)
+            acc, factor = sums[chain][part], own(row)
             result.append(
                 each_vector(
-                    lambda j, acc=acc, r=r, own=own: store(
-                        acc, load(acc, [r, j]) + own * right(ks, j), [r, j]
+                    lambda j, acc=acc, r=r, factor=factor: store(
+                        acc, load(acc, [r, j]) + factor * other(j), [r, j]
                     )
                 )
             )
@@ -99,7 +109,7 @@ def product_tile(
 
     def update(chain: int, ks: Sequence[Expr]) -> list[Stmt]:
         stmts = [] if ahead is None else _fetch(ahead, [ks], shape)
-        for row in products(chain, ks, lambda row: left(row, ks)):
+        for row in products(chain, lambda row: left(row, ks), lambda j: right(ks, j)):
             stmts += row
         return stmts
 
@@ -107,17 +117,27 @@ def product_tile(
         """The terms at ``points``, one after the other in each chain."""
         if terms == 1:
             return [stmt for chain, ks in enumerate(points) for stmt in update(chain, ks)]
-        factors = [tirx.Var("factors", f"{shape.dtype}x{terms}") for _ in range(shape.rows)]
-        stmts: list[Stmt] = [
-            tirx.Bind(var, _vector(left(row, points[0]), terms)) for row, var in enumerate(factors)
+        lefts = [tirx.Var("left", f"{shape.dtype}x{terms}") for _ in range(shape.rows)]
+        rights = tile([len(points), shape.columns], shape.dtype, "right")
+        loaded: list[Stmt] = [
+            tirx.Bind(var, _vector(left(row, points[0]), terms)) for row, var in enumerate(lefts)
         ]
+        loaded.append(tirx.AllocBuffer(rights))
         for i, ks in enumerate(points):
+            loaded += each_vector(lambda j, i=i, ks=ks: store(rights, right(ks, j), [i, j]))
+        added: list[Stmt] = []
+        for i in range(len(points)):
             lane = tirx.IntImm("int32", i)
-            by_row = products(i % chains, ks, lambda row, i=lane: tirx.Shuffle([factors[row]], [i]))
+            by_row = products(
+                i % chains,
+                lambda row, lane=lane: tirx.Shuffle([lefts[row]], [lane]),
+                lambda j, i=i: load(rights, [i, j]),
+            )
             # Column by column: LLVM keeps to this order, and so loads right factors early.
-            stmts += [stmt for column in zip(*by_row, strict=True) for stmt in column]
+            added += [stmt for column in zip(*by_row, strict=True) for stmt in column]
         # Fetches come last, since LLVM moves no load past one.
-        return stmts if ahead is None else stmts + _fetch(ahead, points, shape)
+        added += [] if ahead is None else _fetch(ahead, points, shape)
+        return [*loaded, *_barrier(shape), *added, *_barrier(shape)]
 
     body: list[Stmt] = []
     for group in sums:
@@ -150,6 +170,14 @@ def _vector(first: TensorLoad, lanes: int) -> Expr:
     """What ``first`` loads and what lies behind it."""
     *outer, last = first.indices
     return tirx.BufferLoad(first.source, [*outer, tirx.Ramp(last, i64(1), lanes)])
+
+
+def _barrier(shape: Shape) -> list[Stmt]:
+    """What keeps loads on one side and multiplications on the other."""
+    if not shape.groups_loads:
+        return []
+    hint = tirx.call_llvm_intrin("void", "llvm.aarch64.hint", tirx.IntImm("int32", _CSDB))
+    return [tirx.Evaluate(hint)]
 
 
 def _fetch(ahead: Right, points: Sequence[Sequence[Expr]], shape: Shape) -> list[Stmt]:

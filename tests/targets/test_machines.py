@@ -63,7 +63,7 @@ def test_register_tiles_leave_room() -> None:
     assert get_machine("x86-64-v4").accumulator_rows(2) == 14
     assert get_machine("x86-64-v2").accumulator_rows(100) == 1
     assert get_machine("cortex-a72").accumulator_rows(2) == 14
-    assert get_machine("cortex-a53").accumulator_rows(2) == 9
+    assert get_machine("cortex-a53").accumulator_rows(2) == 8
 
 
 def test_in_order_cores() -> None:
@@ -77,6 +77,8 @@ def test_in_order_cores() -> None:
     used = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
     assert {"slow-paired-128", *machine.features} <= used
     assert "lse" not in used
+    assert not machine.groups_loads
+    assert get_machine("raspberry-pi-3").groups_loads
     assert not get_machine("cortex-a76").in_order
     assert not get_machine("llvm -mtriple=armv7-linux-gnueabihf -mcpu=cortex-a53").in_order
 
