@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType, Var
 
+from rten_aot.codegen.flatten import flatten
 from rten_aot.codegen.program import kernel_sizes
 from rten_aot.errors import InternalError
 
@@ -81,7 +82,7 @@ def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> 
     # indices to 32 bits would hide from the code generator that vector accesses are contiguous.
     passes = tvm.transform.Sequential(
         [
-            tirx.transform.FlattenBuffer(),
+            flatten,
             # Before the target is known: one that has scalable vectors would get loops over them in
             # place of vectors of the length that the schedule chose.
             tirx.transform.VectorizeLoop(True),
