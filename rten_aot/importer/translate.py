@@ -50,6 +50,8 @@ class ImportedModel:
     nodes: tuple[tuple[str, str], ...]
     size_names: Mapping[str, str]
     """Dimension names by the names of the size variables that stand for them."""
+    size_texts: Mapping[str, str]
+    """What messages call size variables, by their names."""
 
     def module(self) -> tvm.IRModule:
         """The functions as one Relax module."""
@@ -72,7 +74,7 @@ def import_model(
     """
     check_supported(model.graph)
     signature = Signature(model.graph, shapes, dims)
-    translator = Translator()
+    translator = Translator(signature.size_texts)
     state = GraphState(relax.BlockBuilder())
     state.declare(signature.sizes)
     values: dict[int, relax.Expr] = dict(zip(model.graph.inputs, signature.params, strict=True))
@@ -88,6 +90,7 @@ def import_model(
         outputs,
         tuple(translator.nodes),
         signature.size_names,
+        translator.size_texts,
     )
 
 
@@ -144,8 +147,10 @@ class CaptureScope:
 class Translator:
     """Collects the functions and the node table of one model."""
 
-    def __init__(self) -> None:
+    def __init__(self, size_texts: dict[str, str]) -> None:
         self.functions: dict[str, ImportedFunction] = {}
+        self.size_texts = size_texts
+        """What messages call size variables, by their names."""
         self.nodes: list[tuple[str, str]] = []
         self._specs = load_all()
 
