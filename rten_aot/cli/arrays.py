@@ -67,23 +67,37 @@ def inputs_to_measure(infos: Sequence[TensorInfo], args: Namespace) -> dict[str,
         InputError: a name is not the model's, a shape does not fit, or a dimension is left free.
         OSError: a file cannot be read.
     """
+    given = file_inputs(infos, args.input, args.inputs)
+    own = {name: array.shape for name, array in given.items()}
+    left = [t for t in sized(infos, args, own) if t.name not in given]
+    for info in left:
+        _check_fixed(info)
+    values = random_inputs(left) | given
+    return {info.name: values[info.name] for info in infos}
+
+
+def sized(
+    infos: Sequence[TensorInfo], args: Namespace, given: Mapping[str, Sequence[int]]
+) -> list[TensorInfo]:
+    """The inputs with the sizes that ``--shape``, ``--dim`` and ``given`` shapes tell.
+
+    Raises:
+        InputError: a name is not the model's, or a shape does not fit.
+    """
     shapes, dims = dict(args.shape), dict(args.dim)
     for name in shapes:
         _check_name(name, [info.name for info in infos])
     known = {size for info in infos for size in info.shape if isinstance(size, str)}
     for name in dims:
         _check_dim(name, sorted(known))
-    given = file_inputs(infos, args.input, args.inputs)
-    shapes |= {name: array.shape for name, array in given.items()}
+    shapes |= given
     for info in infos:
         shape = shapes.get(info.name, info.shape)
         _check_shape(info, shape)
         for own, size in zip(info.shape, shape, strict=True):
             if isinstance(own, str) and isinstance(size, int):
                 dims.setdefault(own, size)
-    left = [_sized(t, shapes.get(t.name, t.shape), dims) for t in infos if t.name not in given]
-    values = random_inputs(left) | given
-    return {info.name: values[info.name] for info in infos}
+    return [_sized(info, shapes.get(info.name, info.shape), dims) for info in infos]
 
 
 def _check_dim(name: str, known: Sequence[str]) -> None:
@@ -110,13 +124,16 @@ def _sized(
     for own, given in zip(info.shape, shape, strict=True):
         size = own if given is None else given
         sizes.append(dims.get(size, size) if isinstance(size, str) else size)
-    if not all(isinstance(size, int) for size in sizes):
+    return TensorInfo(info.name, info.dtype, tuple(sizes))
+
+
+def _check_fixed(info: TensorInfo) -> None:
+    if not all(isinstance(size, int) for size in info.shape):
         raise InputError(
-            f'input "{info.name}" has the free dimensions {shape_text(sizes)}\n'
+            f'input "{info.name}" has the free dimensions {shape_text(info.shape)}\n'
             f"hint: give their sizes by --dim NAME=N or --shape {info.name}=1,2,3, or an array by "
             "--input"
         )
-    return TensorInfo(info.name, info.dtype, tuple(sizes))
 
 
 def file_inputs(

@@ -78,6 +78,8 @@ def test_readme_tells_of_the_cpu_and_the_inputs() -> None:
     text = texts("libmodel.so", "mine", facts)["README.md"]
     assert "  x y  float32  [n, 2]\n" in text
     assert "The examples take 1 for sizes that the model leaves open: DIM_N (n)." in text
+    assert "`-DDIM_N=2`" in text
+    assert "take\n`--shape 'x y=…,2'`.\n" in text
     assert "run libmodel.so --input 'x y=x0.npy' --output y.npz" in text
     assert "`mine.h`" in text
     assert "must have the features a, b." in text

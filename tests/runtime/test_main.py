@@ -28,6 +28,28 @@ def test_run_on_random_values(fake: Path, capsys: pytest.CaptureFixture[str]) ->
     assert text.startswith("y  float32  [1, 4]  ")
 
 
+def test_shapes_of_random_values(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A size that is given to one input is that of the others, too."""
+    assert main(["run", str(fake), "--shape", "scale=3"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("y  float32  [3, 4]  ")
+    hint = "open sizes are 1; give others by --shape index=1"
+    assert shown.err == f"index  [?]: {hint}\n"
+    assert main(["time", str(fake), "--runs=1", "--shape=x=3,4", "--shape=index=5"]) == 0
+    assert capsys.readouterr().err == ""
+    for shape, message in (
+        ("y=3", '"y=3" is not NAME=1,2,3; inputs: "x", "index", "mode", "scale"'),
+        ("x=3,h", '"x=3,h" is not NAME=1,2,3'),
+        ("x=3,-4", '"x=3,-4" is not NAME=1,2,3'),
+        ("x=", 'input "x": expected 2 dimensions'),
+        ("x=3,5", 'input "x": dimension 1 is 5, expected 4'),
+    ):
+        assert main(["run", str(fake), "--shape", shape]) == 1
+        assert f"error: {message}" in capsys.readouterr().err
+    assert main(["run", str(fake), "--shape", "scale=3", "--input", "x.npz"]) == 1
+    assert "--shape is for random values" in capsys.readouterr().err
+
+
 def test_run_on_files(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inputs = feed(5)
     x = inputs.pop("x")
