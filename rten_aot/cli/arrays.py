@@ -15,6 +15,7 @@ from rten_aot.cli.parser import Parser, did_you_mean, file_path
 from rten_aot.cli.text import shape_text
 from rten_aot.files import new_file
 from rten_aot.runtime import InputError, TensorInfo
+from rten_aot.runtime.files import read_arrays
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -148,7 +149,7 @@ def file_inputs(
     inputs: dict[str, Array] = {}
     known = [info.name for info in infos]
     if archive is not None:
-        loaded = _load(archive)
+        loaded = read_arrays(archive)
         if not isinstance(loaded, dict):
             raise InputError(
                 f"{archive}: not an .npz file; give single arrays by --input NAME=FILE"
@@ -160,7 +161,7 @@ def file_inputs(
         name, path = _split(pair, known)
         if name in inputs:
             raise InputError(f'input "{name}" is given twice')
-        loaded = _load(path)
+        loaded = read_arrays(path)
         if isinstance(loaded, dict):
             raise InputError(f"{path}: holds several arrays by name; give it by --inputs")
         inputs[name] = loaded
@@ -182,18 +183,6 @@ def _check_name(name: str, known: Sequence[str]) -> None:
         names = ", ".join(f'"{k}"' for k in known) or "none"
         hint = did_you_mean(name, known) or f"; inputs: {names}"
         raise InputError(f'the model has no input "{name}"{hint}')
-
-
-def _load(path: Path) -> Array | dict[str, Array]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            with loaded:
-                return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as err:
-        raise InputError(f"{path}: not a .npy or .npz file with plain arrays ({err})") from err
-    array: Array = loaded
-    return array
 
 
 def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:

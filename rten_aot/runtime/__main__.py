@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.runtime.files import read_arrays
 from rten_aot.runtime.inputs import Array
 from rten_aot.runtime.model import Model, TensorInfo, load
 
@@ -36,10 +37,18 @@ def main(words: Sequence[str] | None = None) -> int:
                 case _:
                     inputs = _inputs(model, args.input, args.shape)
                     _time(model, inputs, args.seconds, args.runs)
-    except (ModelLoadError, InputError, ModelRunError, OSError) as err:
-        print(f"error: {err}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130  # what a shell reports for a process that Ctrl-C ended
+    except (ModelLoadError, InputError, ModelRunError, OSError, MemoryError) as err:
+        print(f"error: {_message(err)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _message(err: Exception) -> str:
+    if isinstance(err, OSError) and err.filename is not None:
+        return f"{os.fsdecode(err.filename)}: {err.strerror}"
+    return str(err) or "out of memory"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,14 +143,20 @@ def _run(model: Model, inputs: Mapping[str, Array], output: Path | None) -> None
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file as a whole or not at all; devices and pipes take the bytes."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{os.getpid()}.tmp")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(path)), data)
+    except OSError as err:
+        raise OSError(err.errno, err.strerror, str(path)) from err
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{os.getpid()}.tmp")
     try:
         temporary.write_bytes(data)
-        os.replace(temporary, place)
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -176,7 +191,7 @@ def _inputs(model: Model, files: Sequence[str], shapes: Sequence[str]) -> dict[s
     arrays: dict[str, Array] = {}
     for text in files:
         name, path = _split(model.inputs, text)
-        loaded = _load(path)
+        loaded = read_arrays(path)
         if isinstance(loaded, dict) == bool(name):
             raise InputError(f'"{text}" is neither NAME=X.npy nor X.npz')
         arrays.update(loaded if isinstance(loaded, dict) else {name: loaded})
@@ -225,15 +240,6 @@ def _random_inputs(
             print(text, file=sys.stderr)
         arrays[info.name] = _random(info.dtype, shape)
     return arrays
-
-
-def _load(path: str) -> Array | dict[str, Array]:
-    try:
-        with open(path, "rb") as file:
-            loaded: Array | np.lib.npyio.NpzFile = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, EOFError, zipfile.BadZipFile) as err:
-        raise InputError(f"{path}: not a file with plain arrays ({err})") from err
 
 
 def _random(dtype: str, shape: tuple[int, ...]) -> Array:

@@ -90,7 +90,7 @@ def test_inputs_from_an_archive(command: Command, model: FakeModel) -> None:
         ("--input x.npy", '"x.npy" does not have the form --input NAME=FILE.npy'),
         ("--input x=x.npy --input x=x.npy", 'input "x" is given twice'),
         ("--input x=no.npy", "no.npy: No such file or directory"),
-        ("--input x=text", "text: not a .npy or .npz file with plain arrays ("),
+        ("--input x=text", "text: neither a .npy nor a .npz file"),
         ("--input x=in.npz", "in.npz: holds several arrays by name; give it by --inputs"),
         (
             "--inputs x.npy",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rten_aot.runtime.__main__ import main
+from rten_aot.runtime.model import Model
 from tests.runtime.fake_library import feed
 
 
@@ -81,8 +82,13 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     bad = tmp_path / "bad.npy"
     bad.write_text("text")
     assert error("run", "none.so") == "error: none.so: there is no such file\n"
-    assert "not a file with plain arrays" in error("run", str(fake), "--input", f"x={bad}")
-    assert "none.npy" in error("run", str(fake), "--input", "x=none.npy")
+    assert "neither a .npy nor a .npz file" in error("run", str(fake), "--input", f"x={bad}")
+    missing = error("run", str(fake), "--input", "x=none.npy")
+    assert missing == "error: none.npy: No such file or directory\n"
+    missing = error("run", str(fake), "--output", "/none/y.npz")
+    assert missing.endswith("\nerror: /none/y.npz: No such file or directory\n")
+    full = error("run", str(fake), "--output", "/dev/full")
+    assert full.endswith("\nerror: /dev/full: No space left on device\n")
     bad.write_bytes(b"PK\3\4, but no archive")
     assert "not a file with plain arrays" in error("run", str(fake), "--input", str(bad))
     with open(bad, "wb") as file:
@@ -101,6 +107,14 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         with pytest.raises(SystemExit) as caught:
             main(words)
         assert caught.value.code == 2
+
+
+def test_an_interrupt_ends_it(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "run", interrupt)
+    assert main(["time", str(fake)]) == 130
 
 
 def test_the_model_is_not_overwritten(
