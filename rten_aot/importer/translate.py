@@ -217,7 +217,7 @@ class Translator:
             _check_types(context, spec, operands)
             result = spec.function(context, *operands)
             context.attrs.finish()
-        except (CompileError, InternalError):
+        except (CompileError, InternalError, MemoryError):
             raise
         except Exception as err:
             raise CompileError(
