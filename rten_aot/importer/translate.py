@@ -18,6 +18,11 @@ from rten_aot.importer.registry import OpSpec, check_supported, load_all
 from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.signature import Signature, TensorSpec, unique_names
 
+_OLD_SET = (
+    "an ONNX model of an old operator set must be brought to 13 or later, by "
+    "onnx.version_converter, before it is converted"
+)
+
 
 @dataclass(frozen=True)
 class ImportedFunction:
@@ -263,14 +268,16 @@ def _check_arity(spec: OpSpec, node: OpNode) -> None:
         for position, index in enumerate(node.inputs)
         if index is None and not spec.required <= position < spec.fixed
     ]
-    count = len(node.inputs)
+    count, hint = len(node.inputs), None
     if count < spec.required or (count > spec.fixed and not spec.variadic):
         message = f"has {count} input{'' if count == 1 else 's'}; supported: {spec.arity}"
+        if count < spec.required:  # what later were inputs, old operator sets have as attributes
+            hint = _OLD_SET
     elif missing:
         message = f"input {missing[0]} is missing"
     else:
         return
-    raise UnsupportedOpError(message, node=node.name, op=node.op)
+    raise UnsupportedOpError(message, node=node.name, op=node.op, hint=hint)
 
 
 def _refuse_sequences(graph: Graph, outputs: Sequence[relax.Expr]) -> None:
