@@ -143,7 +143,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         fail()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError), new_files(tmp_path / "file"):
+    with pytest.raises(NotADirectoryError), new_files(tmp_path / "file"):
         pass
 
 
