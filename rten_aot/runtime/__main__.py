@@ -37,8 +37,14 @@ def main(words: Sequence[str] | None = None) -> int:
                 case _:
                     inputs = _inputs(model, args.input, args.shape)
                     _time(model, inputs, args.seconds, args.runs)
+        sys.stdout.flush()
+    # What a shell reports for a process that Ctrl-C or the end of a pipe's reader ended.
     except KeyboardInterrupt:
-        return 130  # what a shell reports for a process that Ctrl-C ended
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more when it ends; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ModelLoadError, InputError, ModelRunError, OSError, MemoryError) as err:
         print(f"error: {_message(err)}", file=sys.stderr)
         return 1

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +118,20 @@ def test_an_interrupt_ends_it(fake: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Model, "run", interrupt)
     assert main(["time", str(fake)]) == 130
+
+
+def test_nobody_reads(fake: Path, root: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "rten_aot.runtime", "describe", fake],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_the_model_is_not_overwritten(
