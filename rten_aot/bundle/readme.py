@@ -53,6 +53,8 @@ python3 {LOADER} time {kit.library} --threads 1 --seconds 5
   `RTEN_AOT_NUM_THREADS` says otherwise.
 - Memory: {_weights(kit)}. Intermediate results take
   {memory}.
+- Several models in one C program: their functions must differ in name. These begin with
+  `{kit.prefix}_`; `rten-aot compile --symbol-prefix` gives others. In Python any number goes.
 - Errors: C functions return a code, and `{kit.prefix}_error()` the text; Python raises
   `ModelLoadError`, `InputError` or `ModelRunError`.
 """

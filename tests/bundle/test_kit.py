@@ -82,6 +82,7 @@ def test_readme_tells_of_the_cpu_and_the_inputs() -> None:
     assert "take\n`--shape 'x y=…,2'`.\n" in text
     assert "run libmodel.so --input 'x y=x0.npy' --output y.npz" in text
     assert "`mine.h`" in text
+    assert "These begin with\n  `mine_`;" in text
     assert "must have the features a, b." in text
     facts["target"]["levels"] = ["good", "any"]
     text = texts("libmodel.so", "mine", facts)["README.md"]
