@@ -41,6 +41,13 @@ class CompileError(Exception):
         return (_rebuild, (type(self), self.message, self.node, self.op, self.attr, self.hint))
 
 
+class Ended(SystemExit):
+    """The process was asked to end by a signal; ``code`` is what a shell reports then."""
+
+    def __init__(self, code: int | str) -> None:
+        super().__init__(int(code))
+
+
 def node_text(name: str, op: str | None) -> str:
     """How messages name a node: ``in node "enc/conv1" (Conv)``."""
     kind = f" ({op})" if op else ""

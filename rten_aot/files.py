@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+_PREFIX = ".rten-aot-"
+
 
 def check_writable(path: Path) -> None:
     """Fail before the work, not after it, where a file cannot be written.
@@ -42,16 +44,28 @@ def new_file(path: Path) -> Iterator[Path]:
     into = _takes_bytes(path)
     place = _place(path)
     beside = None if into else place.parent
-    with tempfile.TemporaryDirectory(prefix=".rten-aot-", dir=beside) as folder:
-        temporary = Path(folder, "new")
-        yield temporary
-        if into:
-            with open(temporary, "rb") as source, open(path, "wb") as target:
-                shutil.copyfileobj(source, target)
-            return
-        if place.exists():
-            shutil.copymode(place, temporary)
-        os.replace(temporary, place)
+    try:
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=beside) as folder:
+            temporary = Path(folder, "new")
+            yield temporary
+            if into:
+                with open(temporary, "rb") as source, open(path, "wb") as target:
+                    shutil.copyfileobj(source, target)
+                return
+            if place.exists():
+                shutil.copymode(place, temporary)
+            os.replace(temporary, place)
+    except OSError as err:
+        if _is_about(err):
+            raise OSError(err.errno, err.strerror, str(path)) from err
+        raise
+
+
+def _is_about(err: OSError) -> bool:
+    """Whether it is the file that is being made, which the user knows by another name, or none."""
+    if err.filename is None:
+        return err.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return _PREFIX in str(err.filename)
 
 
 def is_same_file(one: Path, other: Path) -> bool:

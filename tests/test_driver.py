@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 
 import rten_aot
 from rten_aot import driver
+from rten_aot.dialect import registry as dialect
+from rten_aot.errors import Ended
 from rten_aot.format.graph import Constant, Graph, Node, OpNode, Value
 from tests.codegen.nets import Net, assert_right, feed, write_net
 from tests.support.rten_writer import write_model
@@ -191,6 +194,26 @@ def test_an_interrupt_at_any_stage_leaves_nothing_behind(
     # And the compiler still works.
     rten_aot.compile(source, out, target=NATIVE)
     assert_right(rten_aot.load(out).run(feed()), feed())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), Ended(143)])
+def test_an_interrupt_while_tvm_calls_back(
+    source: Path, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It stays what it is on its way through TVM's own code."""
+
+    def interrupted(*_operands: object, **_attrs: object) -> None:
+        raise error
+
+    own = dialect.definition("conv")
+    monkeypatch.setitem(dialect._OPS, own.name, replace(own, te=interrupted))
+    with pytest.raises(type(error)) as raised:
+        rten_aot.compile(source, target=NATIVE)
+    if isinstance(error, Ended):
+        assert raised.value.code == 143  # type: ignore[attr-defined]
+    assert files(tmp_path) == ["net.rten"]
+    monkeypatch.undo()
+    rten_aot.compile(source, target=NATIVE)
 
 
 def test_an_interrupt_while_a_text_is_written(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -36,6 +37,22 @@ def test_after_a_failure_all_is_as_it_was(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_text() == "before"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_errors_name_the_file_and_not_the_place_for_it(tmp_path: Path) -> None:
+    full = os.strerror(errno.ENOSPC)
+    with pytest.raises(OSError, match=f"{full}: '/dev/full'"):
+        write(Path("/dev/full"))
+    path = tmp_path / "file"
+    with pytest.raises(OSError, match=f"{full}: '{path}'"), new_file(path):
+        raise OSError(errno.ENOSPC, full)
+    with pytest.raises(FileNotFoundError, match=f"'{path}'"), new_file(path) as place:
+        (place / "none").read_text()
+    with pytest.raises(OSError, match="'other'"), new_file(path):
+        raise OSError(errno.ENOSPC, full, "other")
+    with pytest.raises(OSError, match="it"), new_file(path):
+        raise OSError("it")
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -100,8 +100,12 @@ def _list(title: str, tensors: tuple[Tensor, ...]) -> str:
 
 
 def _sizes(kit: Kit) -> str:
-    lines = [f"#define {name} 1 /* {what} */\n" for name, what in kit.free.items()]
-    return "".join(["\n/* Sizes that the model leaves open. */\n", *lines]) if lines else ""
+    lines = [
+        f"#ifndef {name}\n#define {name} 1 /* {what} */\n#endif\n"
+        for name, what in kit.free.items()
+    ]
+    head = "\n/* Sizes that the model leaves open; cc -DNAME=2 gives others. */\n"
+    return "".join([head, *lines]) if lines else ""
 
 
 def _memory(tensor: Tensor) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,8 @@ def new_files(folder: Path) -> Iterator[Path]:
         OSError: ``folder`` cannot be written, or is none.
     """
     is_new = not folder.exists()
+    if not is_new and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".rten-aot-") as name:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from importlib import resources
 
 _PACKAGE = "rten_aot.runtime"
-_MODULES = ("errors", "abi", "inputs", "device", "library", "outputs", "model", "__main__")
+_MODULES = ("errors", "abi", "inputs", "device", "library", "outputs", "model", "files", "__main__")
 """In the order in which they need each other."""
 
 _HEAD = '''\

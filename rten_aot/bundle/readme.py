@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from rten_aot.bundle.kit import Kit
+from rten_aot.bundle.kit import Kit, plain
 from rten_aot.bundle.python_files import LOADER
 
 
@@ -53,6 +53,8 @@ python3 {LOADER} time {kit.library} --threads 1 --seconds 5
   `RTEN_AOT_NUM_THREADS` says otherwise.
 - Memory: {_weights(kit)}. Intermediate results take
   {memory}.
+- Several models in one C program: their functions must differ in name. These begin with
+  `{kit.prefix}_`; `rten-aot compile --symbol-prefix` gives others. In Python any number goes.
 - Errors: C functions return a code, and `{kit.prefix}_error()` the text; Python raises
   `ModelLoadError`, `InputError` or `ModelRunError`.
 """
@@ -94,7 +96,22 @@ def _open_sizes(kit: Kit) -> str:
     if not kit.free:
         return ""
     names = ", ".join(f"{name} ({what})" for name, what in kit.free.items())
-    return f"\nThe examples take 1 for sizes that the model leaves open: {names}.\n"
+    first = next(iter(kit.free))
+    shapes = " ".join(
+        f"--shape {shlex.quote(plain(t.name) + '=' + ','.join(map(_size, t.sizes)))}"
+        for t in kit.inputs
+        if not all(isinstance(size, int) for size in t.sizes)
+    )
+    return f"""
+The examples take 1 for sizes that the model leaves open: {names}.
+Change them at the top of `example.py` and `example.c`, or compile with `-D{first}=2`; in CMake,
+`cmake -B build -DCMAKE_C_FLAGS=-D{first}=2`. `run` and `time` below, without `--input`, take
+`{shapes}`.
+"""
+
+
+def _size(size: int | str) -> str:
+    return str(size) if isinstance(size, int) else "…"
 
 
 def _option(kit: Kit) -> str:

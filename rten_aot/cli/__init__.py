@@ -14,7 +14,7 @@ from types import FrameType, ModuleType
 
 import rten_aot
 from rten_aot.cli.parser import UsageError, did_you_mean
-from rten_aot.errors import CompileError, InternalError
+from rten_aot.errors import CompileError, Ended, InternalError
 
 COMMANDS: Mapping[str, str] = {
     "compile": "compile a .rten model to a shared library",
@@ -81,7 +81,7 @@ def _orderly_end() -> Iterator[None]:
         return
 
     def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)  # what a shell reports for a process that it ended
+        raise Ended(128 + number)  # what a shell reports for a process that it ended
 
     # One that is ignored, as SIGHUP under nohup, stays so.
     ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]

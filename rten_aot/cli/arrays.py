@@ -15,6 +15,7 @@ from rten_aot.cli.parser import Parser, did_you_mean, file_path
 from rten_aot.cli.text import shape_text
 from rten_aot.files import new_file
 from rten_aot.runtime import InputError, TensorInfo
+from rten_aot.runtime.files import read_arrays
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -67,23 +68,37 @@ def inputs_to_measure(infos: Sequence[TensorInfo], args: Namespace) -> dict[str,
         InputError: a name is not the model's, a shape does not fit, or a dimension is left free.
         OSError: a file cannot be read.
     """
+    given = file_inputs(infos, args.input, args.inputs)
+    own = {name: array.shape for name, array in given.items()}
+    left = [t for t in sized(infos, args, own) if t.name not in given]
+    for info in left:
+        _check_fixed(info)
+    values = random_inputs(left) | given
+    return {info.name: values[info.name] for info in infos}
+
+
+def sized(
+    infos: Sequence[TensorInfo], args: Namespace, given: Mapping[str, Sequence[int]]
+) -> list[TensorInfo]:
+    """The inputs with the sizes that ``--shape``, ``--dim`` and ``given`` shapes tell.
+
+    Raises:
+        InputError: a name is not the model's, or a shape does not fit.
+    """
     shapes, dims = dict(args.shape), dict(args.dim)
     for name in shapes:
         _check_name(name, [info.name for info in infos])
     known = {size for info in infos for size in info.shape if isinstance(size, str)}
     for name in dims:
         _check_dim(name, sorted(known))
-    given = file_inputs(infos, args.input, args.inputs)
-    shapes |= {name: array.shape for name, array in given.items()}
+    shapes |= given
     for info in infos:
         shape = shapes.get(info.name, info.shape)
         _check_shape(info, shape)
         for own, size in zip(info.shape, shape, strict=True):
             if isinstance(own, str) and isinstance(size, int):
                 dims.setdefault(own, size)
-    left = [_sized(t, shapes.get(t.name, t.shape), dims) for t in infos if t.name not in given]
-    values = random_inputs(left) | given
-    return {info.name: values[info.name] for info in infos}
+    return [_sized(info, shapes.get(info.name, info.shape), dims) for info in infos]
 
 
 def _check_dim(name: str, known: Sequence[str]) -> None:
@@ -110,13 +125,16 @@ def _sized(
     for own, given in zip(info.shape, shape, strict=True):
         size = own if given is None else given
         sizes.append(dims.get(size, size) if isinstance(size, str) else size)
-    if not all(isinstance(size, int) for size in sizes):
+    return TensorInfo(info.name, info.dtype, tuple(sizes))
+
+
+def _check_fixed(info: TensorInfo) -> None:
+    if not all(isinstance(size, int) for size in info.shape):
         raise InputError(
-            f'input "{info.name}" has the free dimensions {shape_text(sizes)}\n'
+            f'input "{info.name}" has the free dimensions {shape_text(info.shape)}\n'
             f"hint: give their sizes by --dim NAME=N or --shape {info.name}=1,2,3, or an array by "
             "--input"
         )
-    return TensorInfo(info.name, info.dtype, tuple(sizes))
 
 
 def file_inputs(
@@ -131,7 +149,7 @@ def file_inputs(
     inputs: dict[str, Array] = {}
     known = [info.name for info in infos]
     if archive is not None:
-        loaded = _load(archive)
+        loaded = read_arrays(archive)
         if not isinstance(loaded, dict):
             raise InputError(
                 f"{archive}: not an .npz file; give single arrays by --input NAME=FILE"
@@ -143,7 +161,7 @@ def file_inputs(
         name, path = _split(pair, known)
         if name in inputs:
             raise InputError(f'input "{name}" is given twice')
-        loaded = _load(path)
+        loaded = read_arrays(path)
         if isinstance(loaded, dict):
             raise InputError(f"{path}: holds several arrays by name; give it by --inputs")
         inputs[name] = loaded
@@ -165,18 +183,6 @@ def _check_name(name: str, known: Sequence[str]) -> None:
         names = ", ".join(f'"{k}"' for k in known) or "none"
         hint = did_you_mean(name, known) or f"; inputs: {names}"
         raise InputError(f'the model has no input "{name}"{hint}')
-
-
-def _load(path: Path) -> Array | dict[str, Array]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            with loaded:
-                return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as err:
-        raise InputError(f"{path}: not a .npy or .npz file with plain arrays ({err})") from err
-    array: Array = loaded
-    return array
 
 
 def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -46,6 +46,19 @@ def add_compile_options(parser: Parser, *, target: str) -> None:
         help="how a GPU multiplies matrices: fp32 (default), or tf32 or fp16 in tensor cores, "
         "faster and less exact",
     )
+    add_sizes(parser)
+    add(
+        "-O",
+        metavar="LEVEL",
+        type=opt_level,
+        default=3,
+        help="from -O0 (compile fast) to -O3 (run fast, the default)",
+    )
+
+
+def add_sizes(parser: Parser) -> None:
+    """The options that say what sizes inputs have."""
+    add = parser.add_argument
     add(
         "--shape",
         metavar="NAME=1,3,h,w",
@@ -62,13 +75,6 @@ def add_compile_options(parser: Parser, *, target: str) -> None:
         action="append",
         default=[],
         help="fix a named dimension; may be repeated",
-    )
-    add(
-        "-O",
-        metavar="LEVEL",
-        type=opt_level,
-        default=3,
-        help="from -O0 (compile fast) to -O3 (run fast, the default)",
     )
 
 

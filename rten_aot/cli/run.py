@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import rten_aot
 from rten_aot.cli import choices
-from rten_aot.cli.arrays import Array, add_inputs, file_inputs, random_inputs, summary, write_npz
+from rten_aot.cli.arrays import (
+    Array,
+    add_inputs,
+    file_inputs,
+    random_inputs,
+    sized,
+    summary,
+    write_npz,
+)
 from rten_aot.cli.parser import Parser, file_path
 from rten_aot.cli.text import align, shape_text
 from rten_aot.files import check_writable, is_same_file
@@ -17,16 +25,21 @@ def main(words: list[str]) -> int:
     """Run a model as the words say; returns the exit code."""
     parser = build_parser()
     args = parser.parse(words)
+    choices.check_unique(parser, args)
+    files = bool(args.input or args.inputs)
+    if files and (args.shape or args.dim):
+        parser.error("--shape and --dim are for random values, which files take the place of")
     if args.output is not None:
         if is_same_file(args.model, args.output):
             parser.error(f'the output "{args.output}" is the model itself')
         check_writable(args.output)
     model = rten_aot.load(args.model, num_threads=args.threads)
-    if args.input or args.inputs:
+    if files:
         inputs = file_inputs(model.inputs, args.input, args.inputs)
     else:
-        inputs = random_inputs(model.inputs)
-        _print_random(model.inputs, inputs)
+        infos = sized(model.inputs, args, {})
+        inputs = random_inputs(infos)
+        _print_random(infos, inputs)
     outputs = model.run(inputs)
     _print_outputs(outputs)
     if args.output is not None:
@@ -56,11 +69,13 @@ def build_parser() -> Parser:
     parser = Parser(
         "run",
         "Run a compiled model once and show its outputs. Needs NumPy only.",
-        epilog="Without inputs the model runs on seeded random values, just for a look.",
+        epilog="Without inputs the model runs on seeded random values, just for a look; sizes that "
+        "neither it nor --shape and --dim fix are 1 then.",
     )
     add = parser.add_argument
     add("model", metavar="MODEL.so", type=file_path, help="the library that rten-aot compile wrote")
     add_inputs(parser)
+    choices.add_sizes(parser)
     add("--output", metavar="Y.npz", type=file_path, help="write the outputs to a file, by name")
     add(
         "--threads",

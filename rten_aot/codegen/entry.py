@@ -12,6 +12,7 @@ from tvm import relax, tirx
 
 from rten_aot.codegen.host import Site
 from rten_aot.codegen.program import Planned, Program
+from rten_aot.codegen.sizes import free_sizes
 
 _WIDEST_ELEMENT = 4
 """Bytes: kernels ask no more of the caller's memory than that elements are aligned."""
@@ -28,6 +29,8 @@ class Interface:
     nodes: Sequence[tuple[str, str]]
     size_names: Mapping[str, str]
     """Names of dimensions for messages, by the name of the size variable."""
+    size_texts: Mapping[str, str]
+    """The same, with words for those that have no name."""
     cpu: str
     features: Sequence[str]
     metadata: Mapping[str, Any]
@@ -69,7 +72,7 @@ def model_source(versions: Sequence[Version]) -> str:
     nodes = tables.array(
         "rten_node_spec", "nodes", (f"{{{_text(n)}, {_text(o)}}}" for n, o in interface.nodes)
     )
-    checks = tables.strings("checks", [c.message for c in program.checks])
+    checks = tables.checks(program, interface.size_texts)
     features = [
         tables.strings(f"{v.prefix}features", list(v.interface.features), terminated=True)
         for v in versions
@@ -209,6 +212,20 @@ class _Tables:
     def strings(self, name: str, items: Sequence[str], *, terminated: bool = False) -> str:
         rows = [_text(i) for i in items] + (["NULL"] if terminated else [])
         return self.array("char *const", name, rows)
+
+    def checks(self, program: Program, names: Mapping[str, str]) -> str:
+        """Messages, each with the sizes of inputs whose values it is to tell."""
+        rows = []
+        for index, check in enumerate(program.checks):
+            own = free_sizes(check.condition)
+            sizes = [
+                f"{{{_text(names.get(var.name, var.name))}, {symbol}}}"
+                for symbol, var in enumerate(program.sizes)
+                if var in own
+            ]
+            table = self.array("rten_size_spec", f"check{index}", sizes)
+            rows.append(f"{{{_text(check.message)}, {table}, {len(sizes)}}}")
+        return self.array("rten_check_spec", "checks", rows)
 
     def tensors(
         self,

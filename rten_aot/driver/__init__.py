@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import tvm
+import tvm_ffi
 
 from rten_aot.codegen.build import Code, Level, make_library
 from rten_aot.codegen.link import Form, c_header, check_form
@@ -21,7 +22,7 @@ from rten_aot.diagnostics import Note, Progress, ignore_note, ignore_progress
 from rten_aot.driver.checks import check_level, check_several, check_weights
 from rten_aot.driver.facts import interface
 from rten_aot.driver.schedule import evaluator, schedule
-from rten_aot.errors import CompileError
+from rten_aot.errors import CompileError, Ended
 from rten_aot.files import check_writable, new_file
 from rten_aot.format import read_model
 from rten_aot.format.graph import Dim, Model
@@ -32,6 +33,10 @@ from rten_aot.records import load_choices
 from rten_aot.targets import get_machines, packing_machine
 from rten_aot.targets.base import Machine
 from rten_aot.targets.common.choices import Choice, Decisions
+
+# TVM calls back; what is raised then comes out as a RuntimeError unless TVM knows its name.
+for _kind in (KeyboardInterrupt, MemoryError, Ended):
+    tvm_ffi.register_error(_kind.__name__, _kind)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -54,6 +54,7 @@ def interface(
         [t.name for t in imported.outputs],
         imported.nodes,
         imported.size_names,
+        imported.size_texts,
         machine.name,
         machine.features,
         facts,

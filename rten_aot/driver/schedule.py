@@ -88,7 +88,7 @@ def evaluator(machine: Machine) -> Evaluate:
             for n, ty in zip(names, code.program.output_types, strict=True)
         ]
         facts = facts_of((), outputs, host, code, 0)
-        interface = Interface([], names, [], {}, host.name, host.features, facts)
+        interface = Interface([], names, [], {}, {}, host.name, host.features, facts)
         with tempfile.TemporaryDirectory(prefix="rten-aot-fold-") as folder:
             library = Path(folder, "constants.so")
             make_library([Level(code, host, lambda _size, _images: interface)], library)

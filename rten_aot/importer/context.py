@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -20,6 +21,7 @@ from rten_aot.dialect.origins import with_nodes
 from rten_aot.errors import ShapeError, UnsupportedOpError, node_text
 from rten_aot.format.graph import OpNode
 from rten_aot.importer.attrs import AttrReader
+from rten_aot.importer.size_text import size_text
 
 if TYPE_CHECKING:
     from rten_aot.importer.translate import Scope, Translator
@@ -113,7 +115,7 @@ class OpContext:
         """Bind an expression to a new variable of known type."""
         result = self.state.builder.emit(with_nodes(expr, [self.node_index]))
         if isinstance(result.ty, relax.TensorType) and not can_exist(result.ty.shape.values):
-            shape = ", ".join(map(str, self.shape(result)))
+            shape = ", ".join(map(self.text, self.shape(result)))
             self.shape_error(f"no memory can hold a result of shape [{shape}]")
         return result
 
@@ -241,13 +243,22 @@ class OpContext:
     ) -> list[tirx.Var]:
         """New size variables whose values the model itself computes.
 
-        ``counts`` is an int64 vector with one element for each name; those at the positions
-        ``signed`` may be negative. What depends on the variables must be emitted after it.
+        ``counts`` is an int64 vector with one element for each name, which says what it is; those
+        at the positions ``signed`` may be negative. What depends on the variables must be emitted
+        after it.
         """
-        sizes = tuple(tirx.Var(f"{name}_{self.node_index}", "int64") for name in names)
+        sizes = tuple(self.new_size(name) for name in names)
         self.state.measured.append((counts, sizes))
         self.state.declare(size for i, size in enumerate(sizes) if i not in signed)
         return list(sizes)
+
+    def new_size(self, name: str) -> tirx.Var:
+        """A variable for a size that this node makes; messages call it ``name``."""
+        label = re.sub(r"\W", "_", name)
+        size = tirx.Var(f"{label}_at_{self.node_index}", "int64")
+        node = f'"{self.node.name}"' if self.node.name else str(self.node_index)
+        self.translator.size_texts[size.name] = f"<{name} of node {node}>"
+        return size
 
     def keep(self, value: relax.Var) -> None:
         """Have ``value`` computed even if nothing uses more of it than its sizes."""
@@ -258,10 +269,15 @@ class OpContext:
         a, b = self._simplify(a), self._simplify(b)
         if self.same(a, b):
             return a
+        message = f"{what} {self.text(a)} and {self.text(b)} differ"
         if isinstance(a, int) and isinstance(b, int):
-            self.shape_error(f"{what} {a} and {b} differ")
-        self.require(tirx.EQ(_expr(a), _expr(b)), f"{what} differ")
+            self.shape_error(message)
+        self.require(tirx.EQ(_expr(a), _expr(b)), message)
         return a if isinstance(a, int) else b
+
+    def text(self, size: Size) -> str:
+        """A size in a message."""
+        return size_text(size, self.translator.size_texts)
 
     # -- refusing ------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from tvm import relax
 import rten_aot.dialect.runtime_axes
 import rten_aot.dialect.runtime_sizes  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, OpContext, Size
-from rten_aot.importer.sizes import at_least, plain, product
+from rten_aot.importer.sizes import at_least, product
 
 
 def counted(ctx: OpContext, x: relax.Expr, what: str) -> int:
@@ -33,7 +33,7 @@ def sizes(
     if ctx.contents(x) is not None:
         known = ctx.ints(x, what)
         for size in [] if signed else known:
-            at_least(ctx, size, 0, f"{what}: {plain(size)} is negative")
+            at_least(ctx, size, 0, f"{what}: {ctx.text(size)} is negative")
         return known
     length = product(ctx.shape(x))
     if needed is not None and not isinstance(length, int):
@@ -52,5 +52,5 @@ def measured(
     """The elements of a vector of sizes that a kernel computes; some may be negative."""
     if count == 0:
         return []
-    label = "".join(c if c.isalnum() else "_" for c in what)
-    return list(ctx.measure(vector, *[f"{label}_{i}" for i in range(count)], signed=signed))
+    names = [what] if count == 1 else [f"{what} {i}" for i in range(count)]
+    return list(ctx.measure(vector, *names, signed=signed))

@@ -58,6 +58,7 @@ class Signature:
         values = [graph.nodes[i] for i in graph.inputs]
         self.names = unique_names((v.name for v in values), "input")
         self._sizes: dict[str, tirx.Var] = {}
+        self._places: dict[str, str] = {}
         declared = dict(zip(self.names, values, strict=True))
         shapes = dict(shapes or {})
         _reject_unknown("input", shapes, self.names)
@@ -75,6 +76,8 @@ class Signature:
                 raise ShapeError(f'no memory can hold input "{name}" of shape {list(shape)}')
             dtype = value.dtype or "float32"
             self.inputs.append(TensorSpec(name, dtype, shape))
+            for axis in range(len(shape)):
+                self._places[f"?{index}_{axis}"] = f"{name}.shape[{axis}]"
             sizes = [self._size(d, f"{index}_{axis}") for axis, d in enumerate(shape)]
             self.params.append(relax.Var(_identifier(name), relax.TensorType(sizes, dtype)))
 
@@ -87,6 +90,14 @@ class Signature:
     def size_names(self) -> dict[str, str]:
         """Names of dimensions by the names of the variables that stand for them."""
         return {v.name: n for n, v in self._sizes.items() if not n.startswith("?")}
+
+    @property
+    def size_texts(self) -> dict[str, str]:
+        """What messages call sizes, by the names of the variables that stand for them.
+
+        A size without a name is called by its input and axis: ``x.shape[1]``.
+        """
+        return {v.name: self._places[n] if n.startswith("?") else n for n, v in self._sizes.items()}
 
     def dim(self, size: tirx.Expr) -> Dim:
         """What users see of a size: a number, a dimension's name or None."""

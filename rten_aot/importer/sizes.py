@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from tvm import relax, tirx
@@ -79,14 +78,15 @@ def stretches(ctx: OpContext, own: Sequence[Size], shape: Sequence[Size], what: 
     ``what`` says in the message whose sizes they are.
     """
     if len(own) > len(shape):
-        ctx.shape_error(f"{what}: {text(own)} has more axes than {text(shape)}")
+        ctx.shape_error(f"{what}: {text(ctx, own)} has more axes than {text(ctx, shape)}")
     for size, target in zip(reversed(own), reversed(shape), strict=False):
         if isinstance(size, int):
             if size != 1:
                 ctx.equal_dims(target, size, what)
         elif not ctx.same(size, target):
             one = tirx.EQ(size, expr(1))
-            ctx.require(tirx.Or(one, tirx.EQ(size, expr(target))), f"{what} differ")
+            message = f"{what} {ctx.text(size)} and {ctx.text(target)} differ"
+            ctx.require(tirx.Or(one, tirx.EQ(size, expr(target))), message)
 
 
 def broadcast(ctx: OpContext, a: Size, b: Size) -> Size:
@@ -95,13 +95,14 @@ def broadcast(ctx: OpContext, a: Size, b: Size) -> Size:
         return a
     if a == 1:
         return b
+    message = f"sizes {ctx.text(a)} and {ctx.text(b)} cannot be broadcast"
     if isinstance(a, int) and isinstance(b, int):
-        ctx.shape_error(f"sizes {a} and {b} cannot be broadcast")
+        ctx.shape_error(message)
     equal = tirx.EQ(expr(a), expr(b))
     ones = [tirx.EQ(s, expr(1)) for s in (a, b) if not isinstance(s, int)]
     for one in ones:
         equal = tirx.Or(equal, one)
-    ctx.require(equal, "sizes cannot be broadcast")
+    ctx.require(equal, message)
     if isinstance(a, int):
         return a
     return b if isinstance(b, int) else broadcast_size(a, b)
@@ -112,7 +113,7 @@ def quotient(ctx: OpContext, sizes: Sequence[Size], divisors: Sequence[Size]) ->
 
     Factors that both have cancel first, so that a size of 0 that both have does no harm.
     """
-    message = f"{text(sizes)} cannot be divided into groups of {text(divisors)}"
+    message = f"{text(ctx, sizes)} cannot be divided into groups of {text(ctx, divisors)}"
     above, top = _factors(sizes)
     below, bottom = _factors(divisors)
     zeros = min(above.count(0), below.count(0))
@@ -137,14 +138,9 @@ def quotient(ctx: OpContext, sizes: Sequence[Size], divisors: Sequence[Size]) ->
     return whole
 
 
-def text(sizes: Sequence[Size]) -> str:
+def text(ctx: OpContext, sizes: Sequence[Size]) -> str:
     """Sizes in a message."""
-    return "[" + ", ".join(map(plain, sizes)) + "]"
-
-
-def plain(size: Size) -> str:
-    """A size in a message, numbers without their types."""
-    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(size))
+    return "[" + ", ".join(map(ctx.text, sizes)) + "]"
 
 
 def _factors(sizes: Sequence[Size]) -> tuple[list[int], list[tirx.Expr]]:

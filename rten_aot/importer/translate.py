@@ -18,6 +18,11 @@ from rten_aot.importer.registry import OpSpec, check_supported, load_all
 from rten_aot.importer.sequences import TensorSequence
 from rten_aot.importer.signature import Signature, TensorSpec, unique_names
 
+_OLD_SET = (
+    "an ONNX model of an old operator set must be brought to 13 or later, by "
+    "onnx.version_converter, before it is converted"
+)
+
 
 @dataclass(frozen=True)
 class ImportedFunction:
@@ -50,6 +55,8 @@ class ImportedModel:
     nodes: tuple[tuple[str, str], ...]
     size_names: Mapping[str, str]
     """Dimension names by the names of the size variables that stand for them."""
+    size_texts: Mapping[str, str]
+    """What messages call size variables, by their names."""
 
     def module(self) -> tvm.IRModule:
         """The functions as one Relax module."""
@@ -72,7 +79,7 @@ def import_model(
     """
     check_supported(model.graph)
     signature = Signature(model.graph, shapes, dims)
-    translator = Translator()
+    translator = Translator(signature.size_texts)
     state = GraphState(relax.BlockBuilder())
     state.declare(signature.sizes)
     values: dict[int, relax.Expr] = dict(zip(model.graph.inputs, signature.params, strict=True))
@@ -88,6 +95,7 @@ def import_model(
         outputs,
         tuple(translator.nodes),
         signature.size_names,
+        translator.size_texts,
     )
 
 
@@ -144,8 +152,10 @@ class CaptureScope:
 class Translator:
     """Collects the functions and the node table of one model."""
 
-    def __init__(self) -> None:
+    def __init__(self, size_texts: dict[str, str]) -> None:
         self.functions: dict[str, ImportedFunction] = {}
+        self.size_texts = size_texts
+        """What messages call size variables, by their names."""
         self.nodes: list[tuple[str, str]] = []
         self._specs = load_all()
 
@@ -212,7 +222,7 @@ class Translator:
             _check_types(context, spec, operands)
             result = spec.function(context, *operands)
             context.attrs.finish()
-        except (CompileError, InternalError):
+        except (CompileError, InternalError, MemoryError):
             raise
         except Exception as err:
             raise CompileError(
@@ -258,14 +268,16 @@ def _check_arity(spec: OpSpec, node: OpNode) -> None:
         for position, index in enumerate(node.inputs)
         if index is None and not spec.required <= position < spec.fixed
     ]
-    count = len(node.inputs)
+    count, hint = len(node.inputs), None
     if count < spec.required or (count > spec.fixed and not spec.variadic):
         message = f"has {count} input{'' if count == 1 else 's'}; supported: {spec.arity}"
+        if count < spec.required:  # what later were inputs, old operator sets have as attributes
+            hint = _OLD_SET
     elif missing:
         message = f"input {missing[0]} is missing"
     else:
         return
-    raise UnsupportedOpError(message, node=node.name, op=node.op)
+    raise UnsupportedOpError(message, node=node.name, op=node.op, hint=hint)
 
 
 def _refuse_sequences(graph: Graph, outputs: Sequence[relax.Expr]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rten_aot.runtime.errors import InputError, ModelLoadError, ModelRunError
+from rten_aot.runtime.files import read_arrays
 from rten_aot.runtime.inputs import Array
 from rten_aot.runtime.model import Model, TensorInfo, load
 
@@ -32,13 +33,28 @@ def main(words: Sequence[str] | None = None) -> int:
                 case "describe":
                     _describe(model, as_json=args.json)
                 case "run":
-                    _run(model, args.input, args.output)
+                    _run(model, _inputs(model, args.input, args.shape), args.output)
                 case _:
-                    _time(model, args.input, args.seconds, args.runs)
-    except (ModelLoadError, InputError, ModelRunError, OSError) as err:
-        print(f"error: {err}", file=sys.stderr)
+                    inputs = _inputs(model, args.input, args.shape)
+                    _time(model, inputs, args.seconds, args.runs)
+        sys.stdout.flush()
+    # What a shell reports for a process that Ctrl-C or the end of a pipe's reader ended.
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more when it ends; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (ModelLoadError, InputError, ModelRunError, OSError, MemoryError) as err:
+        print(f"error: {_message(err)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _message(err: Exception) -> str:
+    if isinstance(err, OSError) and err.filename is not None:
+        return f"{os.fsdecode(err.filename)}: {err.strerror}"
+    return str(err) or "out of memory"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,6 +90,13 @@ def parser() -> argparse.ArgumentParser:
             action="append",
             default=[],
             help="NAME=X.npy for one input, or X.npz for several; random values by default",
+        )
+        command.add_argument(
+            "--shape",
+            metavar="NAME=1,3,640,640",
+            action="append",
+            default=[],
+            help="the shape of an input's random values; sizes that are left open are 1",
         )
     return top
 
@@ -114,8 +137,8 @@ def _describe(model: Model, *, as_json: bool) -> None:
         print(f"{what}: {'depends on the shapes' if size is None else f'{size:,} bytes'}")
 
 
-def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
-    results = model.run(_inputs(model, files))
+def _run(model: Model, inputs: Mapping[str, Array], output: Path | None) -> None:
+    results = model.run(inputs)
     for name, array in results.items():
         first = " ".join(f"{value:.6g}" for value in array.reshape(-1)[:4].tolist())
         more = " ..." if array.size > 4 else ""
@@ -126,14 +149,20 @@ def _run(model: Model, files: Sequence[str], output: Path | None) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file as a whole or not at all; devices and pipes take the bytes."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{os.getpid()}.tmp")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(path)), data)
+    except OSError as err:
+        raise OSError(err.errno, err.strerror, str(path)) from err
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{os.getpid()}.tmp")
     try:
         temporary.write_bytes(data)
-        os.replace(temporary, place)
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -148,8 +177,7 @@ def _archive(arrays: Mapping[str, Array]) -> bytes:
     return data.getvalue()
 
 
-def _time(model: Model, files: Sequence[str], seconds: float, runs: int | None) -> None:
-    inputs = _inputs(model, files)
+def _time(model: Model, inputs: Mapping[str, Array], seconds: float, runs: int | None) -> None:
     model.run(inputs)  # takes memory, and reads the weights from the file
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -161,37 +189,70 @@ def _time(model: Model, files: Sequence[str], seconds: float, runs: int | None) 
     print(f"best {times[0]:.3f} ms  median {times[len(times) // 2]:.3f} ms  ({len(times)} runs)")
 
 
-def _inputs(model: Model, files: Sequence[str]) -> dict[str, Array]:
+def _inputs(model: Model, files: Sequence[str], shapes: Sequence[str]) -> dict[str, Array]:
     if not files:
-        return {info.name: _random(info) for info in model.inputs}
+        return _random_inputs(model.inputs, _shapes(model.inputs, shapes))
+    if shapes:
+        raise InputError("--shape is for random values, and --input gives others")
     arrays: dict[str, Array] = {}
     for text in files:
-        # Names may hold "=": the model's own decide where the name ends.
-        names = [info.name for info in model.inputs if text.startswith(info.name + "=")]
-        name = max(names, key=len, default="")
-        path = text[len(name) + 1 :] if name else text
-        loaded = _load(path)
+        name, path = _split(model.inputs, text)
+        loaded = read_arrays(path)
         if isinstance(loaded, dict) == bool(name):
             raise InputError(f'"{text}" is neither NAME=X.npy nor X.npz')
         arrays.update(loaded if isinstance(loaded, dict) else {name: loaded})
     return arrays
 
 
-def _load(path: str) -> Array | dict[str, Array]:
-    try:
-        with open(path, "rb") as file:
-            loaded: Array | np.lib.npyio.NpzFile = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (ValueError, EOFError, zipfile.BadZipFile) as err:
-        raise InputError(f"{path}: not a file with plain arrays ({err})") from err
+def _split(infos: Sequence[TensorInfo], text: str) -> tuple[str, str]:
+    """``NAME=REST``; without an input's name all is the rest.
+
+    Names may hold "=": the model's own decide where the name ends.
+    """
+    names = [info.name for info in infos if text.startswith(info.name + "=")]
+    name = max(names, key=len, default="")
+    return name, text[len(name) + 1 :] if name else text
 
 
-def _random(info: TensorInfo) -> Array:
-    """Seeded values; free dimensions are 1, and integers 0, which is in range as an index."""
-    shape = tuple(size if isinstance(size, int) else 1 for size in info.shape)
-    if info.dtype == "float32":
+def _shapes(infos: Sequence[TensorInfo], texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What each ``NAME=1,2,3`` says, by name."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, sizes = _split(infos, text)
+        entries = [entry.strip() for entry in sizes.split(",")] if sizes.strip() else []
+        if not name or not all(entry.isascii() and entry.isdigit() for entry in entries):
+            known = ", ".join(f'"{info.name}"' for info in infos) or "none"
+            raise InputError(f'"{text}" is not NAME=1,2,3; inputs: {known}')
+        shapes[name] = tuple(map(int, entries))
+    return shapes
+
+
+def _random_inputs(
+    infos: Sequence[TensorInfo], given: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """A dimension has the size that a shape gives it, else 1, which is told."""
+    dims: dict[str, int] = {}
+    for info in infos:
+        for dim, size in zip(info.shape, given.get(info.name, ()), strict=False):
+            if isinstance(dim, str):
+                dims.setdefault(dim, size)
+    arrays = {}
+    for info in infos:
+        sizes = [dims.get(d) if isinstance(d, str) else d for d in info.shape]
+        shape = given.get(info.name, tuple(1 if size is None else size for size in sizes))
+        if info.name not in given and None in sizes:
+            hint = f"give others by --shape {info.name}={','.join(map(str, shape))}"
+            text = f"{info.name}  {_shape_text(info.shape)}: open sizes are 1; {hint}"
+            print(text, file=sys.stderr)
+        arrays[info.name] = _random(info.dtype, shape)
+    return arrays
+
+
+def _random(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Seeded values; integers are 0, which is in range as an index."""
+    if dtype == "float32":
         return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-    return np.zeros(shape, info.dtype)
+    return np.zeros(shape, dtype)
 
 
 def _shape_text(shape: Sequence[int | str | None]) -> str:

@@ -53,8 +53,8 @@ def numbers(printed: str) -> list[list[str]]:
     return [line.replace(",", "").split() for line in printed.splitlines()]
 
 
-def c_example(folder: Path, work: Path) -> str:
-    options = (f"-I{folder}", "-pedantic", f"-L{folder}", f"-Wl,-rpath,{folder}")
+def c_example(folder: Path, work: Path, *more: str) -> str:
+    options = (*more, f"-I{folder}", "-pedantic", f"-L{folder}", f"-Wl,-rpath,{folder}")
     library = f"-l{next(folder.glob('lib*.so')).stem.removeprefix('lib')}"
     return run(build_program(work, folder / "example.c", *options, library))
 
@@ -92,6 +92,10 @@ def test_sizes_can_be_set_in_the_examples(net: Path, python: Path, tmp_path: Pat
     printed = c_example(folder, tmp_path)
     assert printed.startswith("scores [3, 6] ")
     assert numbers(run(python, "-I", folder / "example.py")) == numbers(printed)
+
+
+def test_sizes_can_be_given_to_the_c_compiler(net: Path, tmp_path: Path) -> None:
+    assert c_example(net, tmp_path, "-DDIM_BATCH=3").startswith("scores [3, 6] ")
 
 
 def test_the_loader_on_files(net: Path, python: Path, tmp_path: Path) -> None:

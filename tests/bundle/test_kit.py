@@ -78,8 +78,11 @@ def test_readme_tells_of_the_cpu_and_the_inputs() -> None:
     text = texts("libmodel.so", "mine", facts)["README.md"]
     assert "  x y  float32  [n, 2]\n" in text
     assert "The examples take 1 for sizes that the model leaves open: DIM_N (n)." in text
+    assert "`-DDIM_N=2`" in text
+    assert "take\n`--shape 'x y=…,2'`.\n" in text
     assert "run libmodel.so --input 'x y=x0.npy' --output y.npz" in text
     assert "`mine.h`" in text
+    assert "These begin with\n  `mine_`;" in text
     assert "must have the features a, b." in text
     facts["target"]["levels"] = ["good", "any"]
     text = texts("libmodel.so", "mine", facts)["README.md"]
@@ -141,7 +144,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         fail()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError), new_files(tmp_path / "file"):
+    with pytest.raises(NotADirectoryError), new_files(tmp_path / "file"):
         pass
 
 

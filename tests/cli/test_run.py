@@ -36,6 +36,23 @@ def test_random_inputs(command: Command, model: FakeModel) -> None:
     assert model.num_threads is None
 
 
+def test_sizes_of_random_inputs(command: Command, model: FakeModel) -> None:
+    done = command("run", "m.so", "--shape", "x=1,7,9")
+    assert "free" not in done.out
+    assert model.given is not None
+    assert model.given["x"].shape == (1, 7, 9)
+    model.inputs = [TensorInfo("x", "float32", ("n", 2)), TensorInfo("y", "int32", ("n", None))]
+    done = command("run", "m.so", "--dim", "n=3")
+    assert "free dimensions set to 1" in done.out
+    assert (model.given["x"].shape, model.given["y"].shape) == ((3, 2), (3, 1))
+    assert 'no free dimension "m"' in command("run", "m.so", "--dim", "m=3").err
+    assert 'no input "z"' in command("run", "m.so", "--shape", "z=3").err
+    assert "has shape [n, 2], got [3, 4]" in command("run", "m.so", "--shape", "x=3,4").err
+    done = command("run", "m.so", "--dim", "n=3", "--input", "x=x.npy")
+    assert done.code == 2
+    assert "--shape and --dim are for random values" in done.err
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int8"])
 def test_random_inputs_have_the_type(command: Command, model: FakeModel, dtype: str) -> None:
     model.inputs = [TensorInfo("x", dtype, (3, 2))]
@@ -73,7 +90,7 @@ def test_inputs_from_an_archive(command: Command, model: FakeModel) -> None:
         ("--input x.npy", '"x.npy" does not have the form --input NAME=FILE.npy'),
         ("--input x=x.npy --input x=x.npy", 'input "x" is given twice'),
         ("--input x=no.npy", "no.npy: No such file or directory"),
-        ("--input x=text", "text: not a .npy or .npz file with plain arrays ("),
+        ("--input x=text", "text: neither a .npy nor a .npz file"),
         ("--input x=in.npz", "in.npz: holds several arrays by name; give it by --inputs"),
         (
             "--inputs x.npy",

@@ -259,7 +259,8 @@ BAD: dict[str, tuple[Graph, str]] = {
     ),
     "too-few-inputs": (
         graph([INPUT, value("y"), op("Clip", [], [1])], [1]),
-        'in node "n" (Clip): has 0 inputs; supported: 1 to 3',
+        'in node "n" (Clip): has 0 inputs; supported: 1 to 3\nhint: an ONNX model of an old '
+        "operator set must be brought to 13 or later, by onnx.version_converter",
     ),
     "a-missing-input": (
         graph([INPUT, value("y"), op("Add", [None, 0], [1])], [1]),

@@ -342,7 +342,8 @@ def test_sizes_that_contradict_each_other_are_refused() -> None:
         rten_aot.ShapeError, match='"bad" \\(Add\\): sizes 2 and 3 cannot be broadcast'
     ):
         run_case(case)
-    with pytest.raises(InputError, match='"bad" \\(Add\\): sizes cannot be broadcast'):
+    message = r'"bad" \(Add\): sizes .* cannot be broadcast \(.* is 2, .* is 3\)'
+    with pytest.raises(InputError, match=message):
         run_case(case, "dynamic")
 
 

@@ -310,7 +310,9 @@ def test_sizes_of_a_result_whose_elements_nothing_uses(tmp_path: Path) -> None:
     size, ones = model(x_data, 0)
     np.testing.assert_array_equal(size, [4])
     np.testing.assert_array_equal(ones, np.ones(4))
-    with pytest.raises(rten_aot.ModelRunError, match=r'in node "unused" \(Mul\): sizes cannot be'):
+    with pytest.raises(
+        rten_aot.ModelRunError, match=r'in node "unused" \(Mul\): sizes .* cannot be'
+    ):
         model(x_data, 1)
 
 

@@ -87,7 +87,9 @@ def test_one_element(
 
         np.testing.assert_array_equal(run(number), expected)
         for wrong in ([], [number, number]):
-            with pytest.raises(InputError, match=f"{what} must have one element; sizes differ"):
+            with pytest.raises(
+                InputError, match=f"{what} must have one element; sizes count and 1 differ"
+            ):
                 run(*wrong)
         np.testing.assert_array_equal(run(number), expected)
 
@@ -127,7 +129,7 @@ def test_an_operand_that_stretches_enlarges_no_other(
     case = Case("large", op, inputs, [])
     with pytest.raises(rten_aot.ShapeError, match=f"{what} 1 and [0-9] differ"):
         run_case(case)
-    with pytest.raises(InputError, match=f"{what} differ"):
+    with pytest.raises(InputError, match=f"{what} .* differ"):
         run_case(case, "dynamic")
 
 
@@ -175,5 +177,5 @@ def test_vectors_whose_length_the_other_operands_tell(case: Case, tmp_path: Path
             for got, want in zip(model.run(right).values(), case.want(), strict=True):
                 np.testing.assert_array_equal(got, want)
             for other in wrong:
-                with pytest.raises(InputError, match=f'in node "{case.id}" .* sizes differ'):
+                with pytest.raises(InputError, match=f'in node "{case.id}" .* sizes .* differ'):
                     model.run({**right, name: other})

@@ -149,7 +149,7 @@ def test_a_scale_of_another_length_is_refused(op: str, dtype: str, axis: int) ->
     message = f'in node "wrong" \\({op}\\): sizes of axis 1 and scale'
     with pytest.raises(rten_aot.ShapeError, match=f"{message} 3 and 4 differ"):
         run_case(case)
-    with pytest.raises(InputError, match=f"{message} differ"):
+    with pytest.raises(InputError, match=f"{message} .* differ"):
         run_case(case, "dynamic")
 
 
@@ -162,7 +162,7 @@ def test_a_zero_point_of_another_length_is_refused(op: str, dtype: str) -> None:
     message = f'in node "wrong" \\({op}\\): sizes of axis 1 and zero point'
     with pytest.raises(rten_aot.ShapeError, match=f"{message} 3 and 2 differ"):
         run_case(case)
-    with pytest.raises(InputError, match=f"{message} differ"):
+    with pytest.raises(InputError, match=f"{message} .* differ"):
         run_case(case, "dynamic")
 
 

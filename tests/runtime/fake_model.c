@@ -176,7 +176,9 @@ static const char *const symbols[] = {"batch", ""};
 static const rten_buffer_spec buffers[] = {{-1, 0, 1}, {-1, 1, 2}, {-1, 2, 3}};
 static const rten_node_spec nodes[] = {
     {"pick", "Gather"}, {"enc/div", "Div"}, {"sum", "Add"}, {"", "Slice"}};
-static const char *const checks[] = {"too many indices: at most 1000 are possible"};
+static const rten_size_spec counted[] = {{"index.shape[0]", 1}};
+static const rten_check_spec checks[] = {
+    {"too many indices: at most 1000 are possible", counted, 1}};
 static const char *const features[] = {FEATURES, NULL};
 
 #ifndef METADATA

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rten_aot.runtime.__main__ import main
+from rten_aot.runtime.model import Model
 from tests.runtime.fake_library import feed
 
 
@@ -26,6 +30,28 @@ def test_run_on_random_values(fake: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["run", str(fake), "--threads", "1"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("y  float32  [1, 4]  ")
+
+
+def test_shapes_of_random_values(fake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A size that is given to one input is that of the others, too."""
+    assert main(["run", str(fake), "--shape", "scale=3"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("y  float32  [3, 4]  ")
+    hint = "open sizes are 1; give others by --shape index=1"
+    assert shown.err == f"index  [?]: {hint}\n"
+    assert main(["time", str(fake), "--runs=1", "--shape=x=3,4", "--shape=index=5"]) == 0
+    assert capsys.readouterr().err == ""
+    for shape, message in (
+        ("y=3", '"y=3" is not NAME=1,2,3; inputs: "x", "index", "mode", "scale"'),
+        ("x=3,h", '"x=3,h" is not NAME=1,2,3'),
+        ("x=3,-4", '"x=3,-4" is not NAME=1,2,3'),
+        ("x=", 'input "x": expected 2 dimensions'),
+        ("x=3,5", 'input "x": dimension 1 is 5, expected 4'),
+    ):
+        assert main(["run", str(fake), "--shape", shape]) == 1
+        assert f"error: {message}" in capsys.readouterr().err
+    assert main(["run", str(fake), "--shape", "scale=3", "--input", "x.npz"]) == 1
+    assert "--shape is for random values" in capsys.readouterr().err
 
 
 def test_run_on_files(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +85,13 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     bad = tmp_path / "bad.npy"
     bad.write_text("text")
     assert error("run", "none.so") == "error: none.so: there is no such file\n"
-    assert "not a file with plain arrays" in error("run", str(fake), "--input", f"x={bad}")
-    assert "none.npy" in error("run", str(fake), "--input", "x=none.npy")
+    assert "neither a .npy nor a .npz file" in error("run", str(fake), "--input", f"x={bad}")
+    missing = error("run", str(fake), "--input", "x=none.npy")
+    assert missing == "error: none.npy: No such file or directory\n"
+    missing = error("run", str(fake), "--output", "/none/y.npz")
+    assert missing.endswith("\nerror: /none/y.npz: No such file or directory\n")
+    full = error("run", str(fake), "--output", "/dev/full")
+    assert full.endswith("\nerror: /dev/full: No space left on device\n")
     bad.write_bytes(b"PK\3\4, but no archive")
     assert "not a file with plain arrays" in error("run", str(fake), "--input", str(bad))
     with open(bad, "wb") as file:
@@ -79,6 +110,28 @@ def test_errors(fake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         with pytest.raises(SystemExit) as caught:
             main(words)
         assert caught.value.code == 2
+
+
+def test_an_interrupt_ends_it(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "run", interrupt)
+    assert main(["time", str(fake)]) == 130
+
+
+def test_nobody_reads(fake: Path, root: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "rten_aot.runtime", "describe", fake],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_the_model_is_not_overwritten(

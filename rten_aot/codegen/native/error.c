@@ -17,6 +17,17 @@ int32_t rten_error(int32_t code, const char *format, ...) {
   return code;
 }
 
+int32_t rten_check_error(int32_t code, int64_t check) {
+  if (check < 0 || check >= rten_aot_desc.num_checks)
+    return rten_error(code, "the input shapes do not fit");
+  const rten_check_spec *spec = &rten_aot_desc.checks[check];
+  rten_text values = {{0}, 0};
+  for (int32_t i = 0; i < spec->num_sizes; ++i)
+    rten_append(&values, "%s%s is %lld", i == 0 ? " (" : ", ", spec->sizes[i].name,
+                (long long)rten_current->syms[spec->sizes[i].symbol]);
+  return rten_error(code, "%s%s%s", spec->message, values.text, spec->num_sizes > 0 ? ")" : "");
+}
+
 int32_t rten_failure_error(const rten_failure *failure) {
   int32_t kind = atomic_load_explicit(&failure->kind, memory_order_acquire);
   if (kind == RTEN_FAIL_MEMORY)
@@ -25,8 +36,7 @@ int32_t rten_failure_error(const rten_failure *failure) {
 #ifdef RTEN_CUDA
   if (kind == RTEN_FAIL_DEVICE) return rten_cuda_run_error(rten_current);
 #endif
-  if (kind == RTEN_FAIL_CHECK && failure->value >= 0 && failure->value < rten_aot_desc.num_checks)
-    return rten_error(RTEN_AOT_RUN_FAILED, "%s", rten_aot_desc.checks[failure->value]);
+  if (kind == RTEN_FAIL_CHECK) return rten_check_error(RTEN_AOT_RUN_FAILED, failure->value);
   rten_text place = {{0}, 0};
   if (failure->node >= 0 && failure->node < rten_aot_desc.num_nodes) {
     const rten_node_spec *node = &rten_aot_desc.nodes[failure->node];

@@ -86,6 +86,17 @@ typedef struct {
   const char *op;
 } rten_node_spec;
 
+typedef struct {
+  const char *name; /* for messages: "batch", or "x.shape[1]" of a size that has no name */
+  int32_t symbol;   /* its value is syms[symbol] */
+} rten_size_spec;
+
+typedef struct {
+  const char *message;
+  const rten_size_spec *sizes; /* those of inputs that the condition is on */
+  int32_t num_sizes;
+} rten_check_spec;
+
 /* From bound input symbols (syms[0 .. num_input_symbols)) computes the other symbols that are
  * known before the run, sizes[num_buffers] in bytes (every entry, fixed ones too) and out_dims:
  * the dimensions of all outputs one after another, of which only the RTEN_DIM_COMPUTED ones are
@@ -129,7 +140,7 @@ typedef struct {
 
   const rten_node_spec *nodes; /* graph nodes, by the index that rten_aot_fail gets */
   int32_t num_nodes;
-  const char *const *checks; /* messages: rten_prepare's checks, then those of rten_main */
+  const rten_check_spec *checks; /* rten_prepare's, then those of rten_main */
   int32_t num_checks;
 
   int32_t io_alignment;   /* of in[] and out[] pointers, a power of two; 0 = 64 */
@@ -193,7 +204,7 @@ enum {
   RTEN_FAIL_SHAPE = 3,
   RTEN_FAIL_UNSUPPORTED = 4,
   RTEN_FAIL_MEMORY = 5, /* of the runtime itself */
-  RTEN_FAIL_CHECK = 6,  /* value: index of a message in rten_model_desc.checks */
+  RTEN_FAIL_CHECK = 6,  /* value: index into rten_model_desc.checks */
   RTEN_FAIL_DEVICE = 7  /* of the runtime itself */
 };
 

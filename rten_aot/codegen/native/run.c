@@ -31,10 +31,7 @@ static int32_t prepare(rten_aot_model *model) {
   for (int32_t i = 0; i < desc->num_buffers; ++i) model->sizes[i] = desc->buffers[i].bytes;
   int32_t failed = 0;
   if (desc->prepare != NULL) failed = desc->prepare(model->syms, model->sizes, model->computed);
-  if (failed != 0)
-    return rten_error(RTEN_AOT_BAD_ARGUMENT, "%s",
-                      failed > 0 && failed <= desc->num_checks ? desc->checks[failed - 1]
-                                                               : "the input shapes do not fit");
+  if (failed != 0) return rten_check_error(RTEN_AOT_BAD_ARGUMENT, (int64_t)failed - 1);
   for (int32_t i = 0; i < desc->num_outputs; ++i) {
     int32_t code = desc->outputs[i].dynamic ? 0 : rten_resolve_output(model, i);
     if (code != 0) return code;

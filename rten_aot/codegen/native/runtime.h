@@ -93,6 +93,8 @@ extern _Thread_local rten_aot_model *rten_current RTEN_HIDDEN;
 RTEN_HIDDEN int32_t rten_error(int32_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 RTEN_HIDDEN int32_t rten_failure_error(const rten_failure *failure);
+/* With the values in rten_current->syms. */
+RTEN_HIDDEN int32_t rten_check_error(int32_t code, int64_t check);
 
 /* A bounded text; what does not fit is cut. */
 typedef struct {

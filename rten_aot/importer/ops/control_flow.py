@@ -201,7 +201,7 @@ def _joined(
         if str(a.dtype) != str(b.dtype) or len(a.shape.values) != len(b.shape.values):
             ctx.fail(f"result {i} is {_text(a)} in one branch and {_text(b)} in the other")
         sizes = [
-            m if ctx.same(m, n) else tirx.Var(f"result_{ctx.node_index}_{i}_{axis}", "int64")
+            m if ctx.same(m, n) else ctx.new_size(f"size {axis} of result {i}")
             for axis, (m, n) in enumerate(zip(a.shape.values, b.shape.values, strict=True))
         ]
         joined.append(relax.TensorType(sizes, str(a.dtype)))

@@ -69,7 +69,8 @@ def _at_constants(ctx: OpContext, x: relax.Expr, axis: int, places: Contents) ->
         return None
     if not isinstance(size, int):
         needed = last + 1 if first >= 0 else -first
-        at_least(ctx, size, needed, f"an index is out of range: needs a size of {needed}")
+        found = f"needs a size of {needed}, and it is {ctx.text(size)}"
+        at_least(ctx, size, needed, f"an index is out of range: {found}")
     return cut(ctx, x, [(axis, first if first >= 0 else first + size, places.size, 1)])
 
 
@@ -88,7 +89,8 @@ def _within(ctx: OpContext, x: relax.Expr, indices: relax.Expr, axis: int) -> No
         ctx.shape_error(f"input and indices have ranks {len(shape)} and {len(own)}")
     for i, (size, count) in enumerate(zip(shape, own, strict=True)):
         if i != axis:
-            at_least(ctx, size, count, f"indices are larger than the input along axis {i}")
+            found = f"{ctx.text(count)} and {ctx.text(size)}"
+            at_least(ctx, size, count, f"indices are larger than the input along axis {i}: {found}")
 
 
 @op("GatherND")
@@ -147,7 +149,7 @@ def scatter_nd(ctx: OpContext, x: relax.Expr, indices: Integers, updates: relax.
 
 def _same_shape(ctx: OpContext, updates: list[Size], wanted: list[Size]) -> None:
     if len(updates) != len(wanted):
-        ctx.shape_error(f"updates have shape {text(updates)}; needed: {text(wanted)}")
+        ctx.shape_error(f"updates have shape {text(ctx, updates)}; needed: {text(ctx, wanted)}")
     for a, b in zip(updates, wanted, strict=True):
         ctx.equal_dims(a, b, "sizes of updates and indices")
 

@@ -10,7 +10,7 @@ import rten_aot.dialect.movement  # noqa: F401  (both define what is emitted her
 from rten_aot.importer.context import MAX_KNOWN_ELEMENTS, Integers, OpContext, Size
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured, sizes
-from rten_aot.importer.sizes import at_least, broadcast, expr, plain, product, quotient, text
+from rten_aot.importer.sizes import at_least, broadcast, expr, product, quotient, text
 
 
 def permute(ctx: OpContext, x: relax.Expr, axes: list[int]) -> relax.Expr:
@@ -36,7 +36,7 @@ def reshape(ctx: OpContext, x: relax.Expr, shape: Integers) -> relax.Expr:
     new: list[Size] = []
     for i, size in enumerate(wanted):
         if not isinstance(size, int) or size != -1:
-            at_least(ctx, size, 0, f"the new shape: {plain(size)} is negative")
+            at_least(ctx, size, 0, f"the new shape: {ctx.text(size)} is negative")
         if isinstance(size, int) and size == 0 and not allow_zero:
             if i >= len(old):
                 ctx.shape_error(f"size {i} is to be copied, but the input has rank {len(old)}")
@@ -44,7 +44,7 @@ def reshape(ctx: OpContext, x: relax.Expr, shape: Integers) -> relax.Expr:
         new.append(size)
     inferred = [i for i, size in enumerate(new) if isinstance(size, int) and size == -1]
     if len(inferred) > 1:
-        ctx.shape_error(f"more than one size of {text(wanted)} is -1")
+        ctx.shape_error(f"more than one size of {text(ctx, wanted)} is -1")
     if inferred:
         others = [size for i, size in enumerate(new) if i != inferred[0]]
         new[inferred[0]] = quotient(ctx, old, others)
@@ -69,7 +69,7 @@ def _same_count(ctx: OpContext, old: list[Size], new: list[Size]) -> None:
     before, after = product(old), product(new)
     if ctx.same(before, after):
         return
-    message = f"cannot reshape {text(old)} to {text(new)}"
+    message = f"cannot reshape {text(ctx, old)} to {text(ctx, new)}"
     if isinstance(before, int) and isinstance(after, int):
         ctx.shape_error(message)
     ctx.require(tirx.EQ(expr(before), expr(after)), message)

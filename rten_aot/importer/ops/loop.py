@@ -166,12 +166,13 @@ def _repeated(
     back = {inner: var for var, inner in fresh.items()}
     found = [with_sizes(ty, back) for ty in results]
     if str(found[0].dtype) != str(types[0].dtype) or any(d != 1 for d in found[0].shape.values):
-        ctx.fail(f"the condition changes from {_text(types[0])} to {_text(found[0])}")
+        ctx.fail(f"the condition changes from {_text(ctx, types[0])} to {_text(ctx, found[0])}")
     for i, (ty, wanted) in enumerate(zip(found[1:], types[1:], strict=False)):
         if not _same_type(ctx, ty, wanted):
+            change = f"from {_text(ctx, wanted)} to {_text(ctx, ty)}"
             ctx.fail(
-                f"carried value {i} changes from {_text(wanted)} to {_text(ty)}, which is not "
-                "supported where the number of iterations is known at run time only"
+                f"carried value {i} changes {change}, which is not supported where the number of "
+                "iterations is known at run time only"
             )
     scans = found[len(carried) :]
     if any(type_sizes - set(outer) for type_sizes in map(_sizes, scans)):
@@ -182,7 +183,7 @@ def _repeated(
     if trips is not None:
         vector = ctx.call("to_sizes", trips, signed=True, lowest=0, node=ctx.node_index)
         (limit,) = measured(ctx, vector, 1, "trips")
-    done = tirx.Var(f"done_{ctx.node_index}", "int64")
+    done = ctx.new_size("number of iterations")
     ctx.state.declare([done])
     stacked_types = [relax.TensorType([done, *ty.shape.values], str(ty.dtype)) for ty in scans]
     joined = ctx.emit(
@@ -208,8 +209,8 @@ def _same_type(ctx: OpContext, a: relax.TensorType, b: relax.TensorType) -> bool
     return alike and all(map(ctx.same, sizes, others))
 
 
-def _text(ty: relax.TensorType) -> str:
-    return f"{ty.dtype} {text(ty.shape.values)}"
+def _text(ctx: OpContext, ty: relax.TensorType) -> str:
+    return f"{ty.dtype} {text(ctx, ty.shape.values)}"
 
 
 def _sizes(ty: relax.TensorType) -> set[tirx.Var]:

@@ -19,5 +19,5 @@ def nonzero(ctx: OpContext, x: relax.Expr) -> relax.Expr:
         rows = np.array(np.nonzero(known)) if known.ndim else np.zeros((0, int(known != 0)))
         return ctx.const(rows.astype(np.int32))
     total, starts = ctx.call("nonzero_count", x)
-    (count,) = ctx.measure(total, "found")
+    (count,) = ctx.measure(total, "number of elements found")
     return ctx.call("nonzero", x, starts, ctx.shape_expr([count]))

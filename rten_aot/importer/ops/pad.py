@@ -34,7 +34,8 @@ def pad(
         if _zero(before) and _zero(after):
             continue
         size = shape[axis]
-        at_least(ctx, size + before + after, 0, f"pads {text([before, after])} leave less than 0")
+        message = f"pads {text(ctx, [before, after])} leave less than 0 of {ctx.text(size)}"
+        at_least(ctx, size + before + after, 0, message)
         if mode != "constant":
             _check_source(ctx, size, before, after)
         padded.append((axis, before, after))

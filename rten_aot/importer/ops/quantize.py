@@ -43,7 +43,7 @@ def _check_length(ctx: OpContext, size: Size, length: Size, what: str) -> None:
     elif not ctx.same(size, length):
         # It may turn out to be 1 at run time.
         fits = tirx.Or(tirx.EQ(length, expr(1)), tirx.EQ(length, expr(size)))
-        ctx.require(fits, f"{what} differ")
+        ctx.require(fits, f"{what} {ctx.text(size)} and {ctx.text(length)} differ")
 
 
 @op("QuantizeLinear", types=("float32", "int32"), limits="per tensor or per axis, not blocked")

@@ -116,10 +116,12 @@ class _Layer:
         own = self._ctx.shape(x)
         if self._ctx.dtype(x) != dtype:
             self._ctx.shape_error(f"input {name} is {self._ctx.dtype(x)}; needed: {dtype}")
+        what = f"input {name} has shape {text(self._ctx, own)}"
         if len(own) != len(shape):
-            self._ctx.shape_error(f"input {name} has shape {text(own)}; needed: {text(shape)}")
-        what = f"input {name} has shape {text(own)}; sizes"
-        return [self._ctx.equal_dims(a, b, what) for a, b in zip(own, shape, strict=True)]
+            self._ctx.shape_error(f"{what}; needed: {text(self._ctx, shape)}")
+        return [
+            self._ctx.equal_dims(a, b, f"{what}; sizes") for a, b in zip(own, shape, strict=True)
+        ]
 
     def state(self, x: relax.Expr | None, name: str) -> relax.Expr:
         """An initial state; zeros if there is none."""

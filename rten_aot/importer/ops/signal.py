@@ -35,7 +35,9 @@ def stft(
     shape = ctx.shape(signal)
     channels = shape[2] if len(shape) == 3 else 1
     if channels not in (1, 2):
-        ctx.fail(f"the last size of the signal is {channels}; supported: 1 (real), 2 (complex)")
+        ctx.fail(
+            f"the last size of the signal is {ctx.text(channels)}; supported: 1 (real), 2 (complex)"
+        )
     if ctx.dtype(signal) != "float32":
         ctx.fail(f"the signal is {ctx.dtype(signal)}; supported: float32")
     if onesided and channels == 2:

@@ -8,7 +8,7 @@ import rten_aot.dialect.sort  # noqa: F401  (defines what is emitted here)
 from rten_aot.importer.context import Integers, OpContext
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import sizes
-from rten_aot.importer.sizes import at_least, one_element, plain
+from rten_aot.importer.sizes import at_least, one_element
 
 
 @op("TopK", data_dependent=True)
@@ -22,7 +22,7 @@ def top_k(ctx: OpContext, x: relax.Expr, k: Integers) -> list[relax.Expr]:
     ctx.attrs.ignore("sorted", "sorted results serve both")
     counts = sizes(ctx, one_element(ctx, k, "k"), "k")
     size = ctx.shape(x)[axis]
-    message = f"k is {plain(counts[0])}, but the axis has {plain(size)} elements"
+    message = f"k is {ctx.text(counts[0])}, but the axis has {ctx.text(size)} elements"
     at_least(ctx, size, counts[0], message)
     results: list[relax.Expr] = ctx.call(
         "top_k", x, ctx.shape_expr(counts), axis=axis, largest=largest

@@ -46,5 +46,6 @@ def _last_smaller(ctx: OpContext, total: Size, count: int) -> list[Size]:
         ctx.shape_error(f"cannot split into {count} parts")
     size = ceil_div(total, count)
     last = total - size * (count - 1)
-    at_least(ctx, last, 0, f"an axis of {total} cannot be split into {count} parts of one size")
+    parts = f"{count} parts of one size"
+    at_least(ctx, last, 0, f"an axis of {ctx.text(total)} cannot be split into {parts}")
     return [size] * (count - 1) + [last]
