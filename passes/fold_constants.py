@@ -1,7 +1,8 @@
 """FoldConstants: what depends on constants alone is computed at compile time.
 
-Moves of data are done by NumPy. Everything else is compiled and run as the model itself would be,
-so that folding never changes a number.
+Moves of data are done by NumPy. Everything else is compiled and run, by the kernels that the model
+itself would use, but for any CPU of the architecture that compiles: neither that machine's CPU nor
+the target's changes a constant. Their sums may round otherwise.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
@@ -132,6 +133,34 @@ def test_numbers_are_computed_in_their_own_type() -> None:
         TO_INT,
     )
     check(sizes, [4, 3])
+
+
+FLOATS = np.random.default_rng(3).uniform(0.01, 3, 250).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "function"),
+    [
+        ("Exp", {}, np.exp),
+        ("Log", {}, np.log),
+        ("Sin", {}, np.sin),
+        ("Tanh", {}, np.tanh),
+        ("Sigmoid", {}, lambda x: 1 / (1 + np.exp(-x))),
+        ("ReduceSum", {"axes": None, "keep_dims": True}, np.sum),
+        ("ReduceMean", {"axes": None, "keep_dims": True}, np.mean),
+    ],
+)
+def test_floats_are_rounded_once(
+    op: str, attrs: dict[str, Any], function: Callable[[Any], Any]
+) -> None:
+    """NumPy's float32 functions depend on the CPU that compiles; constants must not."""
+    nodes = (Constant("c", FLOATS), Value("y", None, None), OpNode(op, op, (0,), (1,), attrs))
+    model = import_model(Model(Graph(nodes, (), (1,)), "rten-v2", ""))
+    found: list[Any] = []
+    relax.analysis.post_order_visit(model.functions["main"].function, found.append)
+    (constant,) = [e for e in found if isinstance(e, tvm.ir.GenericConst)]
+    exact = np.atleast_1d(function(FLOATS.astype("float64"))).astype("float32")
+    np.testing.assert_array_equal(constant.value.numpy(), exact)
 
 
 def test_reductions() -> None:
