@@ -1,7 +1,8 @@
 """FoldConstants: what depends on constants alone is computed at compile time.
 
-Moves of data are done by NumPy. Everything else is compiled and run as the model itself would be,
-so that folding never changes a number.
+Moves of data are done by NumPy. Everything else is compiled and run, by the kernels that the model
+itself would use, but for any CPU of the architecture that compiles: neither that machine's CPU nor
+the target's changes a constant. Their sums may round otherwise, and the sign of a NaN is lost.
 """
 
 from __future__ import annotations
@@ -84,11 +85,18 @@ def _values(
         return {}
     arrays = evaluate(_constants(mod, set(wanted))[0])
     if arrays is not None:
-        return dict(zip(wanted, arrays, strict=True))
+        return dict(zip(wanted, map(_with_one_nan, arrays), strict=True))
     if len(wanted) == 1:
         return {}
     half = len(wanted) // 2
     return _values(mod, wanted[:half], evaluate) | _values(mod, wanted[half:], evaluate)
+
+
+def _with_one_nan(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """The array with NaNs of one kind: the sign of one that was computed depends on the CPU."""
+    if array.dtype != np.float32:
+        return array
+    return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
 def _constants(

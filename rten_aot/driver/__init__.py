@@ -107,10 +107,8 @@ def compile(
     imported = import_model(parsed, shapes=shapes, dims=dims)
     stage("optimising")
     packing = packing_machine(machines)
-    # Constants are the same for all levels; the last one is what most computers can run.
-    evaluate = evaluator(machines[-1])
     halves = weights == "fp16"
-    mod = optimise(imported.module(), packing, opt_level, evaluate, note, choices, halves=halves)
+    mod = optimise(imported.module(), packing, opt_level, evaluator(), note, choices, halves=halves)
     if emit == "relax":
         return _write(out, mod.script())
     levels = _levels(mod, parsed, imported, machines, note, stage, weights, profile=profile)

@@ -141,8 +141,11 @@ class OpContext:
         for position, value in enumerate(content.flat):
             content.flat[position] = self._simplify(value)
         if not any(isinstance(v, tvm.ir.Expr) for v in content.flat):
-            values = content if dtype == "float32" else _wrap(content, dtype)
-            return self.const(values.astype(dtype))
+            if dtype != "float32":
+                return self.const(_wrap(content, dtype).astype(dtype))
+            numbers = content.astype(dtype)
+            # The sign of a NaN that was computed depends on the CPU that compiles.
+            return self.const(np.where(np.isnan(numbers), np.float32(np.nan), numbers))
         vector = self.call("sizes_to_tensor", self.shape_expr(list(content.flat)), dtype=dtype)
         result = self.reshape(vector, list(content.shape))
         self.state.known[result] = content

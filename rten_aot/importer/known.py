@@ -37,6 +37,15 @@ def numbers_of(ctx: OpContext, x: relax.Expr) -> npt.NDArray[Any] | None:
     return content.astype(ctx.dtype(x))
 
 
+def widened(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Float32 numbers as float64, others as they are.
+
+    NumPy's float32 functions and sums depend on the CPU that compiles. Rounded from float64,
+    results hardly ever do, and those of single operations like + and / are as in float32.
+    """
+    return array.astype("float64") if array.dtype == np.float32 else array
+
+
 def fold(
     ctx: OpContext,
     operands: Sequence[relax.Expr],
@@ -46,8 +55,9 @@ def fold(
 ) -> relax.Expr | None:
     """The result of an operator on known contents, None if they are not known.
 
-    ``numbers`` computes it from arrays; ``symbolic``, which works element by element, is asked if
-    any element is an expression. Operands are broadcast against each other.
+    ``numbers`` computes it from arrays, in float64 where they are float32; ``symbolic``, which
+    works element by element, is asked if any element is an expression. Operands are broadcast
+    against each other.
     """
     contents = [ctx.contents(x) for x in operands]
     known = [c for c in contents if c is not None]
@@ -56,7 +66,7 @@ def fold(
     if not any(is_symbolic(v) for c in known for v in c.flat):
         if numbers is None:
             return None
-        arrays = [c.astype(ctx.dtype(x)) for c, x in zip(known, operands, strict=True)]
+        arrays = [widened(c.astype(ctx.dtype(x))) for c, x in zip(known, operands, strict=True)]
         with np.errstate(all="ignore"):
             return ctx.known(np.asarray(numbers(*arrays)), dtype)
     if symbolic is None:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 import rten_aot
 from rten_aot.options import OPT_LEVELS, Emit
-from tests.codegen.nets import assert_right, feed, run_python, write_net
+from rten_aot.targets import host
+from tests.codegen.nets import Net, assert_right, feed, run_python, write_net
 
 NATIVE = "llvm -mcpu=native"
 
@@ -84,6 +86,23 @@ def test_the_same_bytes_from_another_process(source: Path, seed: str, tmp_path: 
     there = tmp_path / "elsewhere" / "net.so"
     run_python(COMPILE, source, there.name, NATIVE, "lib", cwd=there.parent, PYTHONHASHSEED=seed)
     assert there.read_bytes() == here
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "raspberry-pi-3"])
+def test_the_same_bytes_from_another_cpu(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants that are computed are those of the baseline, whatever this machine can do."""
+    random = np.random.default_rng(5)
+    factors = (random.standard_normal(shape, np.float32) for shape in ((40, 50), (50, 60)))
+    net = Net()
+    result = net.op("Add", net.input("x", (40, 60)), net.op("MatMul", *factors, name="p"), name="y")
+    source = net.write(tmp_path / "net.rten", result)
+    here = rten_aot.compile(source, tmp_path / "net.so", target=target).read_bytes()
+    monkeypatch.setattr(host, "_flags", frozenset)
+    monkeypatch.setattr(host, "cpu_name", lambda: "generic")
+    there = rten_aot.compile(source, tmp_path / "net.so", target=target).read_bytes()
+    assert there == here
 
 
 @pytest.mark.parametrize("level", OPT_LEVELS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
@@ -132,6 +134,47 @@ def test_numbers_are_computed_in_their_own_type() -> None:
         TO_INT,
     )
     check(sizes, [4, 3])
+
+
+FLOATS = np.random.default_rng(3).uniform(0.01, 3, 250).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "function"),
+    [
+        ("Exp", {}, np.exp),
+        ("Log", {}, np.log),
+        ("Sin", {}, np.sin),
+        ("Tanh", {}, np.tanh),
+        ("Sigmoid", {}, lambda x: 1 / (1 + np.exp(-x))),
+        ("ReduceSum", {"axes": None, "keep_dims": True}, np.sum),
+        ("ReduceMean", {"axes": None, "keep_dims": True}, np.mean),
+    ],
+)
+def test_floats_are_rounded_once(
+    op: str, attrs: dict[str, Any], function: Callable[[Any], Any]
+) -> None:
+    """NumPy's float32 functions depend on the CPU that compiles; constants must not."""
+    exact = np.atleast_1d(function(FLOATS.astype("float64"))).astype("float32")
+    np.testing.assert_array_equal(of_constant(op, FLOATS, attrs), exact)
+
+
+@pytest.mark.parametrize("op", ["Log", "Sqrt", "Acos"])
+def test_computed_nans_are_alike(op: str) -> None:
+    """Processors disagree on their sign."""
+    result = of_constant(op, np.array([-2, -3], "float32"), {})
+    assert result.tobytes() == np.array([np.nan, np.nan], "float32").tobytes()
+
+
+def of_constant(op: str, array: npt.NDArray[Any], attrs: dict[str, Any]) -> npt.NDArray[Any]:
+    """What is left of an operator on a constant."""
+    nodes = (Constant("c", array), Value("y", None, None), OpNode(op, op, (0,), (1,), attrs))
+    model = import_model(Model(Graph(nodes, (), (1,)), "rten-v2", ""))
+    found: list[Any] = []
+    relax.analysis.post_order_visit(model.functions["main"].function, found.append)
+    (constant,) = [e for e in found if isinstance(e, tvm.ir.GenericConst)]
+    result: npt.NDArray[Any] = constant.value.numpy()
+    return result
 
 
 def test_reductions() -> None:

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 import rten_aot.dialect.lines_on_gpu
 import rten_aot.dialect.reduce  # noqa: F401  (both define what is emitted here)
 from rten_aot.importer.context import Contents, Integers, OpContext
-from rten_aot.importer.known import Element, as_expr, is_symbolic, numbers_of, whole
+from rten_aot.importer.known import Element, as_expr, is_symbolic, numbers_of, whole, widened
 from rten_aot.importer.registry import op
 from rten_aot.importer.runtime_sizes import counted, measured
 from rten_aot.importer.sizes import at_least, expr, one_element, product
@@ -87,7 +87,7 @@ def _fold(
         # NumPy has no extreme or mean of nothing; the kernel has.
         if array.size == 0 and numbers not in (np.sum, np.prod):
             return None
-        wide = array if dtype == "float32" else array.astype("int64")
+        wide = widened(array) if dtype == "float32" else array.astype("int64")
         with np.errstate(all="ignore"):
             return ctx.known(np.asarray(numbers(wide, axis=tuple(axes), keepdims=keep_dims)), dtype)
     if pair is None:
