@@ -16,7 +16,9 @@ from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType, Var
 
 from rten_aot.codegen.flatten import flatten
+from rten_aot.codegen.order import fix_order
 from rten_aot.codegen.program import kernel_sizes
+from rten_aot.codegen.shares import share_out
 from rten_aot.errors import InternalError
 
 
@@ -96,6 +98,8 @@ def lower(functions: Mapping[str, tirx.PrimFunc], target: tvm.target.Target) -> 
             tirx.transform.LowerTVMBuiltin(),
             tirx.transform.LowerIntrin(),
             _plain_constants,
+            share_out,
+            fix_order,
         ]
     )
     with tvm.transform.PassContext(opt_level=3):

@@ -102,6 +102,7 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     tirx.Let: lambda e: (e.value, e.body),
     tirx.Broadcast: lambda e: (e.value,),
     tirx.Ramp: lambda e: (e.base, e.stride),
+    tirx.Shuffle: lambda e: (*e.vectors, *e.indices),
 }
 
 _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
@@ -114,6 +115,7 @@ _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
     tirx.Let: lambda e, new: tirx.Let(e.var, *new),
     tirx.Broadcast: lambda e, new: tirx.Broadcast(new[0], e.lanes),
     tirx.Ramp: lambda e, new: tirx.Ramp(new[0], new[1], e.lanes),
+    tirx.Shuffle: lambda e, new: tirx.Shuffle(new[: len(e.vectors)], new[len(e.vectors) :]),
 }
 
 

@@ -65,6 +65,9 @@ static struct {
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local bool inside_task;
+static _Thread_local int32_t task_count;
+
+int32_t rten_task_count(void) { return task_count; }
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -117,6 +120,7 @@ static void post(int32_t count) {
 
 static void run_task(int task) {
   rten_current = pool.owner;
+  task_count = pool.env.num_task;
   int status = pool.lambda(task, &pool.env, pool.data);
   if (status != 0) atomic_store_explicit(&pool.status, status, memory_order_relaxed);
   if (atomic_fetch_sub(&pool.remaining, 1) == 1 && atomic_load(&pool.joining) != 0)
@@ -203,7 +207,11 @@ static void join_tasks(void) {
 
 static int run_alone(rten_parallel_lambda lambda, void *data) {
   rten_parallel_env env = {NULL, 1};
-  return lambda(0, &env, data);
+  int32_t outer = task_count; /* of the task that this launch is part of */
+  task_count = 1;
+  int status = lambda(0, &env, data);
+  task_count = outer;
+  return status;
 }
 
 int rten_launch(rten_parallel_lambda lambda, void *data, int num_task) {

@@ -257,6 +257,7 @@ typedef int (*rten_parallel_lambda)(int task, rten_parallel_env *env, void *data
 /* Calls lambda with the tasks 0 .. env->num_task - 1, at most num_task of them unless that is 0,
  * and returns when all are done; 0 when all returned 0. */
 RTEN_HIDDEN int rten_launch(rten_parallel_lambda lambda, void *data, int num_task);
+RTEN_HIDDEN int32_t rten_task_count(void); /* env->num_task of the calling lambda */
 RTEN_HIDDEN void rten_pool_retain(void);
 RTEN_HIDDEN void rten_pool_release(void); /* the last one joins the workers */
 RTEN_HIDDEN void rten_pool_after_fork(void);

@@ -23,6 +23,8 @@ int rten_launch(rten_parallel_lambda lambda, void *data, int num_task) {
   return lambda(0, &env, data);
 }
 
+int32_t rten_task_count(void) { return 1; }
+
 void rten_pool_retain(void) {}
 void rten_pool_release(void) {}
 void rten_pool_after_fork(void) {}
