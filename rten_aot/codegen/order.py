@@ -24,7 +24,6 @@ from rten_aot.targets.common.expr import (
     substitute,
     walk,
 )
-from rten_aot.targets.common.loops import seq
 
 # Sets of classes, which answer faster than isinstance does for TVM's.
 _ATOMS = {tirx.Var, tirx.IntImm, tirx.FloatImm, tvm.ir.StringImm}
@@ -54,7 +53,8 @@ def _statement(node: tirx.Stmt, known: _Known) -> tirx.Stmt:
 
     match node:
         case tirx.SeqStmt():
-            return seq([_statement(s, known) for s in node.seq])
+            parts = [_statement(s, known) for s in node.seq]
+            return tirx.SeqStmt([s for p in parts for s in getattr(p, "seq", [p])])
         case tirx.For():
             extent = names(node.extent)
             loop = tirx.For(
@@ -84,14 +84,23 @@ def _statement(node: tirx.Stmt, known: _Known) -> tirx.Stmt:
                 node.node, node.attr_key, node.value, _statement(node.body, ChainMap())
             )
         case tirx.While():
-            return tirx.While(_closed(node.condition), body(node.body))
+            return _while(node, known)
     return node
 
 
-def _closed(expr: Expr) -> Expr:
-    """An expression that may not be computed early, with its names inside."""
-    names = _Names(ChainMap())
-    return names.around(names(expr))
+def _while(node: tirx.While, known: _Known) -> tirx.Stmt:
+    """Its condition is computed ahead of the loop and at the end of the body, if it needs names."""
+    names, again = _Names(known), _Names(known.new_child())
+    condition = names(node.condition)
+    body = _statement(node.body, known.new_child())
+    if not names.given:
+        return tirx.While(condition, body)
+    memory = _Memory(dtype_of(condition))
+    at_end = again.ahead_of(memory.store(again(node.condition)))
+    loop = tirx.While(memory.load(), tirx.SeqStmt([body, at_end]))
+    return tirx.SeqStmt(
+        [*names.given, tirx.AllocBuffer(memory.buffer), memory.store(condition), loop]
+    )
 
 
 class _Names:
@@ -99,7 +108,8 @@ class _Names:
 
     def __init__(self, known: _Known) -> None:
         self._known = known
-        self._given: list[tirx.Stmt] = []
+        self.given: list[tirx.Stmt] = []
+        """What defines the names, in order."""
 
     def __call__(self, expr: Expr) -> Expr:
         """The expression with at most one operand to compute at each node."""
@@ -107,8 +117,7 @@ class _Names:
             return expr
         kind, operands = type(expr), children(expr)
         if kind is Call and is_call(expr, "if_then_else"):
-            condition, *branches = operands
-            return rebuild(expr, [self(condition), *(_closed(b) for b in branches)])
+            return self._chosen(expr)
         if kind is Call and is_call(expr, "address_of"):
             (place,) = operands
             return rebuild(expr, [rebuild(place, self.all(children(place)))])
@@ -130,40 +139,54 @@ class _Names:
         return result
 
     def _named(self, value: Expr) -> Expr:
-        if _has_vectors_of_truths(value):
-            return self._remembered(value)
+        if _has_vectors_of_truths(value):  # at which TVM fails, since it simplifies what has names
+            memory = _Memory(dtype_of(value))
+            self.given += [tirx.AllocBuffer(memory.buffer), memory.store(value)]
+            return memory.load()
         var = tirx.Var("t", value.ty)
-        self._given.append(tirx.Bind(var, value))
+        self.given.append(tirx.Bind(var, value))
         key = _key(value)
         if key is not None:
             self._known[key] = var
         return var
 
-    def _remembered(self, value: Expr) -> Expr:
-        """The value by way of memory that LLVM puts into a register.
-
-        TVM simplifies what has a name, and fails at vectors of truth values.
-        """
-        dtype, count = dtype_of(value).split("x")
-        is_truth = dtype == "bool"
-        kind = "int8" if is_truth else dtype
-        memory = tirx.decl_buffer([int(count)], kind, name="t", scope="global")
-        place = tirx.Ramp(i64(0), i64(1), int(count))
-        stored = tirx.Cast(f"{kind}x{count}", value) if is_truth else value
-        self._given += [tirx.AllocBuffer(memory), tirx.BufferStore(memory, stored, [place])]
-        loaded = tirx.BufferLoad(memory, [place])
-        return tirx.Cast(f"boolx{count}", loaded) if is_truth else loaded
+    def _chosen(self, expr: Expr) -> Expr:
+        """The value of an if_then_else, of which one branch is computed."""
+        condition, *branches = children(expr)
+        condition = self(condition)
+        names = [_Names(self._known.new_child()) for _ in branches]
+        values = [own(branch) for own, branch in zip(names, branches, strict=True)]
+        if not any(own.given for own in names):
+            return rebuild(expr, [condition, *values])
+        memory = _Memory(dtype_of(expr))
+        stores = [
+            own.ahead_of(memory.store(value)) for own, value in zip(names, values, strict=True)
+        ]
+        self.given += [tirx.AllocBuffer(memory.buffer), tirx.IfThenElse(condition, *stores)]
+        return memory.load()
 
     def ahead_of(self, stmt: tirx.Stmt) -> tirx.Stmt:
         """The statement, and before it those that define the names."""
-        return seq(self._given, stmt)
+        return tirx.SeqStmt([*self.given, stmt]) if self.given else stmt
 
-    def around(self, expr: Expr) -> Expr:
-        """The expression, in the scope of the names."""
-        for bind in reversed(self._given):
-            assert isinstance(bind, tirx.Bind), "what may not be computed early is no vector"
-            expr = tirx.Let(bind.var, bind.value, expr)
-        return expr
+
+class _Memory:
+    """Memory for one value, which LLVM puts into a register."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._in_memory = dtype.replace("bool", "int8")
+        kind, _, count = self._in_memory.partition("x")
+        self.buffer = tirx.decl_buffer([int(count or 1)], kind, name="t", scope="global")
+        self._place = tirx.Ramp(i64(0), i64(1), int(count)) if count else i64(0)
+
+    def store(self, value: Expr) -> tirx.Stmt:
+        kept = value if self._in_memory == self._dtype else tirx.Cast(self._in_memory, value)
+        return tirx.BufferStore(self.buffer, kept, [self._place])
+
+    def load(self) -> Expr:
+        loaded = tirx.BufferLoad(self.buffer, [self._place])
+        return loaded if self._in_memory == self._dtype else tirx.Cast(self._dtype, loaded)
 
 
 def _key(expr: Expr) -> Hashable:
