@@ -10,6 +10,8 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 from tvm.sym import Analyzer
 
+from rten_aot.targets.common.expr import identity
+
 
 @tirx.transform.prim_func_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def flatten(
@@ -26,7 +28,7 @@ def flatten(
     flat: dict[int, tirx.Var] = {}
 
     def buffer(old: tirx.Var) -> tirx.Var:
-        key = old.__chandle__()
+        key = identity(old)
         if key not in flat:
             flat[key] = _with_one_axis(old)
         return flat[key]

@@ -29,8 +29,7 @@ def computed(expr: Expr) -> list[Expr]:
     operands = children(expr)
     if is_call(expr, "if_then_else"):  # of which each is computed in a block of its own
         operands = operands[:1]
-    if isinstance(expr, tirx.Let):
-        operands = operands[:1]
+    assert not isinstance(expr, tirx.Let)
     return [o for o in operands if not is_atom(o)]
 
 
